@@ -1,0 +1,3 @@
+//! The `rowlock` program.
+
+fn main() {}

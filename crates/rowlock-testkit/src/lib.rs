@@ -1,0 +1,1 @@
+//! Test kit of Rowlock: a private Postgres, fault injection, assertions.

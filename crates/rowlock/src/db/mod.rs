@@ -1,0 +1,1 @@
+//! Connections: the only room that speaks to the database driver.
