@@ -1,0 +1,352 @@
+-- What a holder says about its jobs: complete, fail, snooze, release, extend, progress.
+--
+-- Each takes the jobs of one queue as parallel arrays and is fenced by (queue, id, token): a holder whose lease went to
+-- somebody else changes nothing. Each answers for every item: done; lost (the lease is somebody else's, or the job is gone);
+-- busy (the row is locked by an open transaction, such as the handler's own: try again).
+--
+-- Rows are taken in the order of their ids and with SKIP LOCKED, so that two callers cannot deadlock and one locked row does
+-- not hold up the others. The plans are pinned as in 04_claim.sql.
+
+create or replace function rowlock.check_ack(ids bigint[], tokens bigint[], others integer[] default '{}') returns void
+  language plpgsql immutable
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if ids is null or cardinality(ids) is distinct from cardinality(tokens)
+     or exists (select from unnest(others) o where o <> cardinality(ids)) then
+    perform rowlock.refuse('ids', coalesce(cardinality(ids), 0)::text, 'entries, but the other arrays have another length');
+  end if;
+end $$;
+
+-- Locks the rows that the caller holds. held: their places in the input; tids: where they are; the others are lost or busy.
+create or replace function rowlock.hold(
+  queue text, ids bigint[], tokens bigint[],
+  out held integer[], out tids tid[], out lost bigint[], out busy bigint[]
+)
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan
+  set enable_seqscan = off
+  set enable_bitmapscan = off
+  set enable_hashjoin = off
+  set enable_mergejoin = off
+  set enable_material = off
+  set jit = off
+as $$
+#variable_conflict use_column
+begin
+  with locked as materialized (
+    select i.n, j.ctid as tid
+      from unnest(ids, tokens) with ordinality as i (id, token, n)
+      join rowlock.job j on j.id = i.id
+     where j.queue = hold.queue and j.token = i.token and i.token <> 0
+     order by i.id
+       for update of j skip locked
+  )
+  select coalesce(array_agg(n::integer), '{}'), coalesce(array_agg(tid), '{}') into held, tids from locked;
+
+  lost := '{}';
+  busy := '{}';
+  if cardinality(held) < cardinality(ids) then
+    select coalesce(array_agg(r.id) filter (where not r.there), '{}'), coalesce(array_agg(r.id) filter (where r.there), '{}')
+      into lost, busy
+      from (select i.id, exists (select from rowlock.job j
+                                  where j.id = i.id and j.queue = hold.queue and j.token = i.token and i.token <> 0) as there
+              from unnest(ids, tokens) with ordinality as i (id, token, n)
+             where i.n <> all (held)) r;
+  end if;
+end $$;
+
+-- Deletes jobs by ctid and keeps them in the history if the queue has one. With `untouched`, passes over rows that anybody
+-- has locked since the claim. Returns the ids that it deleted.
+create or replace function rowlock.finish_done(
+  queue text, ids bigint[], tokens bigint[], tids tid[], results jsonb[], ran_ms integer[], keep boolean, untouched boolean, now timestamptz
+) returns bigint[]
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan
+  set enable_seqscan = off
+  set enable_bitmapscan = off
+  set enable_hashjoin = off
+  set enable_mergejoin = off
+  set enable_material = off
+  set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_done bigint[];
+begin
+  if keep then
+    with gone as (
+      delete from rowlock.job j
+       using unnest(ids, tokens, tids, results, ran_ms) as i (id, token, tid, result, ran_ms)
+       where j.ctid = i.tid and j.queue = finish_done.queue and j.id = i.id and j.token = i.token and i.token <> 0
+         and (j.xmax = 0 or not untouched)
+      returning j, i.result, i.ran_ms
+    ), kept as (
+      insert into rowlock.finished (id, created_at, run_at, started_at, finished_at, worker, attempt, failures, crashes, priority,
+                                    queue, kind, outcome, payload, result, errors, tags, metadata, options)
+      select (j).id, (j).created_at, (j).run_at,
+             coalesce(greatest(now - ran_ms * interval '1 ms', (j).claimed_at), (j).claimed_at), now,
+             (j).lease_by, (j).attempt, (j).failures, (j).crashes, (j).priority, (j).queue, (j).kind, 'done', (j).payload, result,
+             (j).errors, (j).tags, (j).metadata,
+             case when num_nonnulls((j).max_attempts, (j).timeout_ms, (j).expires_at, (j).backoff, (j).unique_key, (j).trace) > 0
+                  then rowlock.job_options(j) end
+        from gone
+    )
+    select array_agg((j).id) into v_done from gone;
+  else
+    with gone as (
+      delete from rowlock.job j
+       using unnest(ids, tokens, tids) as i (id, token, tid)
+       where j.ctid = i.tid and j.queue = finish_done.queue and j.id = i.id and j.token = i.token and i.token <> 0
+         and (j.xmax = 0 or not untouched)
+      returning j.id
+    )
+    select array_agg(id) into v_done from gone;
+  end if;
+  return coalesce(v_done, '{}');
+end $$;
+
+-- Finished with success. tids (the tid of each, as the claim returned it), results and ran_ms (how long the handler ran) may be null, and so
+-- may their elements.
+--
+-- The fast path goes by ctid and takes only rows that nobody has locked since the claim: locking them first would cost a
+-- second write-ahead record for each job. What it misses (an extend moved the row, or somebody touched it) is looked up by
+-- id and locked; only what is missing there too is lost.
+create or replace function rowlock.complete(
+  queue text, ids bigint[], tokens bigint[], tids text[] default null, results jsonb[] default null, ran_ms integer[] default null,
+  out done bigint[], out lost bigint[], out busy bigint[]
+)
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_now  timestamptz := rowlock.clock();
+  v_keep boolean := (rowlock.ensure_queue(queue)).retention > interval '0';
+  v_n    integer[];
+  v_rest record;
+begin
+  perform rowlock.check_ack(ids, tokens, array[cardinality(tids), cardinality(results), cardinality(ran_ms)]);
+  done := '{}';
+  if tids is not null then
+    done := rowlock.finish_done(queue, ids, tokens, tids::tid[], results, ran_ms, v_keep, true, v_now);
+  end if;
+  lost := '{}';
+  busy := '{}';
+  if cardinality(done) < cardinality(ids) then
+    v_n := array(select n from generate_subscripts(ids, 1) n where ids[n] <> all (done));
+    v_rest := rowlock.hold(queue, array(select ids[n] from unnest(v_n) n), array(select tokens[n] from unnest(v_n) n));
+    lost := v_rest.lost;
+    busy := v_rest.busy;
+    v_n := array(select v_n[h] from unnest(v_rest.held) h);
+    done := done || rowlock.finish_done(queue, array(select ids[n] from unnest(v_n) n), array(select tokens[n] from unnest(v_n) n),
+      v_rest.tids, array(select results[n] from unnest(v_n) n), array(select ran_ms[n] from unnest(v_n) n), v_keep, false, v_now);
+  end if;
+end $$;
+
+-- An attempt failed. It is tried again after a delay (retry_ms[i] if given, else by the backoff policy of the job, its kind or
+-- its queue), until max_attempts failures; then, or at once where refused[i], it goes to the dead with all its errors. A job
+-- that somebody asked to cancel ends as cancelled instead. dead: those of done that are dead now.
+create or replace function rowlock.fail(
+  queue text, ids bigint[], tokens bigint[], errors text[], retry_ms bigint[] default null, refused boolean[] default null,
+  out done bigint[], out lost bigint[], out busy bigint[], out dead bigint[]
+)
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan
+  set enable_seqscan = off
+  set enable_bitmapscan = off
+  set enable_hashjoin = off
+  set enable_mergejoin = off
+  set enable_material = off
+  set jit = off
+as $$
+#variable_conflict use_column
+declare
+  c_queue constant text := fail.queue;
+  c_year  constant bigint := 31536000000;
+  v_now   timestamptz := rowlock.clock();
+  v_queue rowlock.queue := rowlock.ensure_queue(c_queue);
+  v_held  record;
+begin
+  perform rowlock.check_ack(ids, tokens, array[coalesce(cardinality(errors), 0), cardinality(retry_ms), cardinality(refused)]);
+  if exists (select from unnest(retry_ms) r where r not between 0 and c_year) then
+    perform rowlock.refuse('retry_ms', array_to_string(array(select r from unnest(retry_ms) r where r not between 0 and c_year), ','),
+      'is out of range: a retry may wait from 0 ms to a year');
+  end if;
+  v_held := rowlock.hold(c_queue, ids, tokens);
+  lost := v_held.lost;
+  busy := v_held.busy;
+
+  with item as materialized (
+    select j.ctid as tid, j, (j.failures + 1)::smallint as failures,
+           rowlock.add_error(j.errors, j.attempt, v_now, j.lease_by, coalesce(fail.errors[h.n], 'failed without a word')) as errors,
+           case
+             when j.cancel_at is not null then 'cancelled'
+             when refused[h.n] then 'refused'
+             when j.failures + 1 >= coalesce(j.max_attempts, (v_queue.kinds -> j.kind ->> 'max_attempts')::smallint, v_queue.max_attempts)
+               then 'failed'
+             else 'retry'
+           end as fate,
+           v_now + interval '1 ms' * coalesce(retry_ms[h.n], rowlock.backoff_ms(
+             coalesce(j.backoff, v_queue.kinds -> j.kind -> 'backoff', v_queue.backoff), j.failures + 1, random())) as retry_at
+      from unnest(v_held.held, v_held.tids) as h (n, tid)
+      join rowlock.job j on j.ctid = h.tid
+     where j.queue = c_queue
+  ), retried as (
+    update rowlock.job j
+       set run_at = i.retry_at, failures = i.failures, errors = i.errors, lease_until = '-infinity', token = 0, progress = null
+      from item i
+     where j.ctid = i.tid and j.queue = c_queue and i.fate = 'retry'
+    returning j.id
+  ), gone as (
+    delete from rowlock.job j using item i where j.ctid = i.tid and j.queue = c_queue and i.fate <> 'retry'
+    returning j, i.failures, i.errors, i.fate
+  ), buried as (
+    insert into rowlock.dead (id, created_at, run_at, died_at, worker, attempt, failures, crashes, priority, queue, kind, reason,
+                              payload, errors, tags, metadata, options)
+    select (j).id, (j).created_at, (j).run_at, v_now, (j).lease_by, (j).attempt, failures, (j).crashes, (j).priority, (j).queue,
+           (j).kind, fate, (j).payload, errors, (j).tags, (j).metadata, rowlock.job_options(j)
+      from gone where fate <> 'cancelled'
+  ), cancelled as (
+    insert into rowlock.finished (id, created_at, run_at, started_at, finished_at, worker, attempt, failures, crashes, priority,
+                                  queue, kind, outcome, payload, errors, tags, metadata, options)
+    select (j).id, (j).created_at, (j).run_at, (j).claimed_at, v_now, (j).lease_by, (j).attempt, failures, (j).crashes,
+           (j).priority, (j).queue, (j).kind, 'cancelled', (j).payload, errors, (j).tags, (j).metadata, rowlock.job_options(j)
+      from gone where fate = 'cancelled' and v_queue.retention > interval '0'
+  )
+  select coalesce((select array_agg(id) from retried), '{}') || coalesce((select array_agg((j).id) from gone), '{}'),
+         coalesce((select array_agg((j).id) from gone where fate <> 'cancelled'), '{}')
+    into done, dead;
+end $$;
+
+-- Not now: run again after a delay. Costs no failure.
+create or replace function rowlock.snooze(
+  queue text, ids bigint[], tokens bigint[], delay_ms bigint[],
+  out done bigint[], out lost bigint[], out busy bigint[]
+)
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan
+  set enable_seqscan = off
+  set enable_hashjoin = off
+  set enable_mergejoin = off
+  set jit = off
+as $$
+#variable_conflict use_column
+declare
+  c_year constant bigint := 31536000000;
+  v_now  timestamptz := rowlock.clock();
+  v_held record;
+begin
+  perform rowlock.check_ack(ids, tokens, array[coalesce(cardinality(delay_ms), 0)]);
+  if exists (select from unnest(delay_ms) d where d is null or d not between 0 and c_year) then
+    perform rowlock.refuse('delay_ms', array_to_string(delay_ms, ','), 'is out of range: a job may snooze from 0 ms to a year');
+  end if;
+  v_held := rowlock.hold(snooze.queue, ids, tokens);
+  lost := v_held.lost;
+  busy := v_held.busy;
+  with snoozed as (
+    update rowlock.job j
+       set run_at = v_now + interval '1 ms' * delay_ms[h.n], lease_until = '-infinity', token = 0
+      from unnest(v_held.held, v_held.tids) as h (n, tid)
+     where j.ctid = h.tid and j.queue = snooze.queue
+    returning j.id
+  )
+  select coalesce(array_agg(id), '{}') into done from snoozed;
+end $$;
+
+-- Gives jobs back as if they had not been claimed (only `attempt` keeps the higher number): a worker that stops.
+create or replace function rowlock.release(
+  queue text, ids bigint[], tokens bigint[],
+  out done bigint[], out lost bigint[], out busy bigint[]
+)
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan
+  set enable_seqscan = off
+  set enable_hashjoin = off
+  set enable_mergejoin = off
+  set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_held record;
+begin
+  perform rowlock.check_ack(ids, tokens);
+  v_held := rowlock.hold(release.queue, ids, tokens);
+  lost := v_held.lost;
+  busy := v_held.busy;
+  with released as (
+    update rowlock.job j
+       set lease_until = '-infinity', token = 0
+      from unnest(v_held.tids) as h (tid)
+     where j.ctid = h.tid and j.queue = release.queue
+    returning j.id
+  )
+  select coalesce(array_agg(id), '{}') into done from released;
+  if done <> '{}' then
+    -- These rows keep their place in the order, which is behind everybody's cursor.
+    perform pg_notify('@schema', 'rewind ' || queue);
+  end if;
+end $$;
+
+-- Renews leases from now on. tids: where the rows of done are now, for complete's fast path, in the order of done;
+-- cancelled: those of done that somebody asked to cancel.
+create or replace function rowlock.extend(
+  queue text, ids bigint[], tokens bigint[], lease_ms integer default null,
+  out done bigint[], out lost bigint[], out busy bigint[], out tids text[], out cancelled bigint[]
+)
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan
+  set enable_seqscan = off
+  set enable_hashjoin = off
+  set enable_mergejoin = off
+  set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_until timestamptz := rowlock.clock()
+    + make_interval(secs => coalesce(lease_ms, (rowlock.ensure_queue(queue)).lease_ms) / 1000.0);
+  v_held  record;
+begin
+  perform rowlock.check_ack(ids, tokens);
+  if lease_ms not between 1000 and 86400000 then
+    perform rowlock.refuse('lease_ms', lease_ms::text, 'is out of range: it must be from 1000 to 86400000');
+  end if;
+  v_held := rowlock.hold(extend.queue, ids, tokens);
+  lost := v_held.lost;
+  busy := v_held.busy;
+  with extended as (
+    update rowlock.job j
+       set lease_until = v_until
+      from unnest(v_held.tids) as h (tid)
+     where j.ctid = h.tid and j.queue = extend.queue
+    returning j.id, j.ctid as tid, j.cancel_at
+  )
+  select coalesce(array_agg(id), '{}'), coalesce(array_agg(tid::text), '{}'), coalesce(array_agg(id) filter (where cancel_at is not null), '{}')
+    into done, tids, cancelled from extended;
+end $$;
+
+-- Says how far a running job is: any JSON, such as {"done": 40, "of": 100}. Answers 'done', 'lost' or 'busy'.
+create or replace function rowlock.progress(queue text, id bigint, token bigint, progress jsonb) returns text
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  v_held record;
+begin
+  if octet_length(progress.progress::text) > 65536 then
+    perform rowlock.refuse('progress', format('%s bytes', octet_length(progress.progress::text)), 'is too large: at most 65536 bytes are allowed');
+  end if;
+  v_held := rowlock.hold(progress.queue, array[progress.id], array[progress.token]);
+  if v_held.tids = '{}' then
+    return case when v_held.busy = '{}' then 'lost' else 'busy' end;
+  end if;
+  update rowlock.job j set progress = progress.progress where j.ctid = any (v_held.tids) and j.queue = progress.queue;
+  return 'done';
+end $$;

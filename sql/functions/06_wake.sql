@@ -1,0 +1,64 @@
+-- The doorbell: how an idle worker hears of a new job at once, without every enqueue paying for a NOTIFY.
+--
+-- A worker that has run dry polls for a moment, then arms the bell of its queues until some time ahead, waits for NOTIFY
+-- messages on the channel named as the schema, and polls about once a second in any case. An enqueue rings only while the
+-- bell is armed (rowlock.ring).
+--
+-- Nobody may be missed. A producer that looked at the bell before it was armed, and commits after the worker's last look at
+-- the table, rings nobody. So the worker arms, and then goes on polling until every transaction has ended that was in
+-- progress when it armed (at most a second), and only then waits. A producer looks at the bell after its insert, which gave
+-- it a transaction id: so if it looked too early, it was in progress.
+--
+-- Only workers disarm. A producer may roll back, and a sequence does not.
+--
+-- Messages on the channel: "ring QUEUE" there is something to do; "rewind QUEUE" something came up behind the cursors;
+-- "queue NAME" a new queue; "cancel QUEUE ID" a running job is asked to stop; "stop WORKER" a worker is asked to.
+
+-- Arms the bells of these queues. Returns a transaction id: when no older transaction is in progress (rowlock.oldest_xid), it
+-- is safe to wait. next_at: when the next scheduled job of these queues is due.
+create or replace function rowlock.arm(queues text[], for_ms integer, out xid bigint, out next_at timestamptz)
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan
+  set enable_seqscan = off
+  set enable_bitmapscan = off
+  set enable_sort = off
+as $$
+declare
+  v_now  timestamptz := rowlock.clock();
+  v_slot integer;
+begin
+  -- Setting a sequence needs no durability of its own.
+  perform set_config('synchronous_commit', 'off', true);
+  for v_slot in select distinct q.no % 32 from rowlock.queue q where q.name = any (queues) loop
+    perform setval(('rowlock.bell_' || v_slot)::regclass, (extract(epoch from v_now) * 1000)::bigint + for_ms);
+  end loop;
+  xid := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+  select min(n.run_at) into next_at
+    from unnest(queues) as q (name),
+         generate_series(-4, 4) as p (priority),
+         lateral (select j.run_at from rowlock.job j
+                   where j.queue = q.name and j.priority = p.priority::smallint and j.run_at > v_now
+                   order by j.run_at, j.id limit 1) n;
+end $$;
+
+create or replace function rowlock.disarm(queues text[]) returns void
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_slot integer;
+begin
+  perform set_config('synchronous_commit', 'off', true);
+  for v_slot in select distinct q.no % 32 from rowlock.queue q where q.name = any (queues) loop
+    perform setval(('rowlock.bell_' || v_slot)::regclass, 0);
+  end loop;
+end $$;
+
+-- The oldest transaction in progress anywhere in the server.
+create or replace function rowlock.oldest_xid() returns bigint
+  language sql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+  select pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+$$;
