@@ -146,10 +146,11 @@ begin
 end $$;
 
 -- An attempt failed. It is tried again after a delay (retry_ms[i] if given, else by the backoff policy of the job, its kind or
--- its queue), until max_attempts failures; then, or at once where refused[i], it goes to the dead with all its errors. A job
--- that somebody asked to cancel ends as cancelled instead. dead: those of done that are dead now.
+-- its queue), until max_attempts failures; then it goes to the dead with all its errors. fates[i] overrules that: 'refused' sends
+-- it to the dead at once, 'cancelled' ends it, as happens to a job that somebody asked to cancel. dead: those of done that are
+-- dead now.
 create or replace function rowlock.fail(
-  queue text, ids bigint[], tokens bigint[], errors text[], retry_ms bigint[] default null, refused boolean[] default null,
+  queue text, ids bigint[], tokens bigint[], errors text[], retry_ms bigint[] default null, fates text[] default null,
   out done bigint[], out lost bigint[], out busy bigint[], out dead bigint[]
 )
   language plpgsql volatile security definer
@@ -170,10 +171,13 @@ declare
   v_queue rowlock.queue := rowlock.ensure_queue(c_queue);
   v_held  record;
 begin
-  perform rowlock.check_ack(ids, tokens, array[coalesce(cardinality(errors), 0), cardinality(retry_ms), cardinality(refused)]);
+  perform rowlock.check_ack(ids, tokens, array[coalesce(cardinality(errors), 0), cardinality(retry_ms), cardinality(fates)]);
   if exists (select from unnest(retry_ms) r where r not between 0 and c_year) then
     perform rowlock.refuse('retry_ms', array_to_string(array(select r from unnest(retry_ms) r where r not between 0 and c_year), ','),
       'is out of range: a retry may wait from 0 ms to a year');
+  end if;
+  if exists (select from unnest(fates) f where f not in ('refused', 'cancelled')) then
+    perform rowlock.refuse('fates', array_to_string(fates, ','), 'may only hold refused, cancelled or null');
   end if;
   v_held := rowlock.hold(c_queue, ids, tokens);
   lost := v_held.lost;
@@ -184,7 +188,7 @@ begin
            rowlock.add_error(j.errors, j.attempt, v_now, j.lease_by, coalesce(fail.errors[h.n], 'failed without a word')) as errors,
            case
              when j.cancel_at is not null then 'cancelled'
-             when refused[h.n] then 'refused'
+             when fates[h.n] is not null then fates[h.n]
              when j.failures + 1 >= coalesce(j.max_attempts, (v_queue.kinds -> j.kind ->> 'max_attempts')::smallint, v_queue.max_attempts)
                then 'failed'
              else 'retry'
