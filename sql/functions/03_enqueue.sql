@@ -43,6 +43,8 @@ begin
         if (v_value #>> '{}')::timestamptz <= now then
           perform rowlock.refuse(v_key, v_value #>> '{}', 'has passed: such a job would never run');
         end if;
+      when 'expires_in_ms' then
+        perform rowlock.whole_number(v_key, v_value, 1, 28401840000000);
       when 'tags' then
         if jsonb_typeof(v_value) <> 'array' then
           perform rowlock.refuse(v_key, v_value::text, 'must be a list of texts');
@@ -76,10 +78,22 @@ begin
           perform rowlock.refuse(v_key, v_value #>> '{}', 'must be a text of at most 200 bytes');
         end if;
       else
-        perform rowlock.refuse('option', v_key, 'is unknown: known are max_attempts, timeout_ms, expires_at, tags, metadata, '
+        perform rowlock.refuse('option', v_key, 'is unknown: known are max_attempts, timeout_ms, expires_at, expires_in_ms, tags, metadata, '
           'unique_key, on_conflict, backoff, trace');
     end case;
   end loop;
+end $$;
+
+create or replace function rowlock.check_delay(delay_ms bigint) returns void
+  language plpgsql immutable
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if delay_ms < 0 then
+    perform rowlock.refuse('delay_ms', delay_ms::text, 'is negative');
+  elsif delay_ms > 28401840000000 then
+    perform rowlock.refuse('delay_ms', delay_ms::text, 'is too long: a job may be put off for at most 900 years');
+  end if;
 end $$;
 
 -- Wakes whoever waits for jobs of this queue, if anybody does. A NOTIFY takes one lock for the whole server until the
@@ -95,14 +109,25 @@ begin
   end if;
 end $$;
 
--- The whole of enqueueing, for jobs of one queue given as parallel arrays: what the library calls. priorities, run_ats and
--- options may be null, and so may their elements. Answers in the order of the input.
+-- Tells the workers of a queue that jobs were put there by COPY, straight into the table. Call it in the same transaction,
+-- after the COPY.
+create or replace function rowlock.announce(queue text) returns void
+  language sql volatile security definer
+  set search_path = pg_catalog, pg_temp
+as $$
+  select rowlock.ring((rowlock.ensure_queue(queue)).no, queue, rowlock.clock())
+$$;
+
+-- The whole of enqueueing, for jobs of one queue given as parallel arrays: what the library calls. All but the first three
+-- may be null, and so may their elements; of run_at and delay_ms the first that is there counts. Answers in the order of the
+-- input.
 create or replace function rowlock.enqueue_batch(
   queue      text,
   kinds      text[],
   payloads   jsonb[],
   priorities integer[] default null,
   run_ats    timestamptz[] default null,
+  delays_ms  bigint[] default null,
   options    jsonb[] default null
 ) returns table (id bigint, duplicate boolean)
   language plpgsql volatile security definer
@@ -116,8 +141,13 @@ declare
 begin
   if cardinality(kinds) is distinct from cardinality(payloads)
      or cardinality(priorities) <> cardinality(kinds) or cardinality(run_ats) <> cardinality(kinds)
-     or cardinality(options) <> cardinality(kinds) then
+     or cardinality(delays_ms) <> cardinality(kinds) or cardinality(options) <> cardinality(kinds) then
     perform rowlock.refuse('kinds', cardinality(kinds)::text, 'entries, but the other arrays have another length');
+  end if;
+
+  if delays_ms is not null then
+    perform rowlock.check_delay(d) from unnest(delays_ms) d where d not between 0 and 1000;
+    run_ats := array(select coalesce(run_ats[n], v_now + delays_ms[n] * interval '1 ms') from generate_subscripts(delays_ms, 1) n);
   end if;
 
   -- One pass finds the first item that breaks a rule, and only then it is worth asking which rule.
@@ -187,7 +217,7 @@ begin
       insert into rowlock.job (id, queue, kind, payload, priority, created_at, run_at, max_attempts, timeout_ms, expires_at,
                                unique_key, backoff, tags, metadata, trace)
       select item.id, enqueue_with_options.queue, kind, payload, priority, now, run_at,
-             (o ->> 'max_attempts')::smallint, (o ->> 'timeout_ms')::bigint, (o ->> 'expires_at')::timestamptz,
+             (o ->> 'max_attempts')::smallint, (o ->> 'timeout_ms')::bigint, coalesce((o ->> 'expires_at')::timestamptz, now + (o ->> 'expires_in_ms')::bigint * interval '1 ms'),
              o ->> 'unique_key', nullif(o -> 'backoff', 'null'),
              case when jsonb_typeof(o -> 'tags') = 'array' and o -> 'tags' <> '[]'
                   then array(select jsonb_array_elements_text(o -> 'tags')) end,
@@ -333,7 +363,7 @@ begin
   loop
     return query
       select v_each.ns[b.i], b.id, b.duplicate
-        from rowlock.enqueue_batch(v_each.queue, v_each.kinds, v_each.payloads, v_each.priorities, v_each.run_ats,
+        from rowlock.enqueue_batch(v_each.queue, v_each.kinds, v_each.payloads, v_each.priorities, v_each.run_ats, null,
                case when array_length(array_remove(v_each.options, null), 1) > 0 then v_each.options end)
              with ordinality as b (id, duplicate, i);
   end loop;

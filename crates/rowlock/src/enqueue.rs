@@ -1,0 +1,360 @@
+//! Enqueue: the builders that are awaited, and the batcher under them.
+//!
+//! Enqueues that are under way at the same time travel in one statement and share its commit. The batcher never waits for more
+//! to come: it takes what has gathered while the statements before it were on their way, so batches size themselves and a lone
+//! enqueue pays nothing.
+
+use std::collections::HashMap;
+use std::future::IntoFuture;
+use std::pin::Pin;
+
+use futures_util::future::BoxFuture;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio_postgres::types::Type;
+
+use crate::client::Client;
+use crate::db::{Connection, Micros, Pool, RawJson};
+use crate::error::{Error, Result};
+use crate::job::{Due, Enqueued, JobId, NewJob, job_option_methods, whole_ms};
+use crate::schema::Schema;
+use crate::tx::Transaction;
+
+const DOING: &str = "enqueue";
+
+/// Most jobs in one statement.
+const BATCH_JOBS_MAX: usize = 500;
+/// Most bytes of payload in one statement.
+const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Statements under way at once: one is being committed while the next is being written.
+const IN_FLIGHT_MAX: usize = 3;
+
+const SQL: &str = "select id, duplicate from rowlock.enqueue_batch($1, $2, $3, $4, $5, $6, $7)";
+const SQL_IN_TX: &str = "select id::text, duplicate::text from rowlock.enqueue_many($1::text::jsonb) order by n";
+
+/// An enqueue that happens when it is awaited.
+#[must_use = "nothing is enqueued until this is awaited"]
+pub struct Enqueue<'a> {
+    client: &'a Client,
+    job: Result<NewJob>,
+}
+
+impl<'a> Enqueue<'a> {
+    pub(crate) fn new(client: &'a Client, job: Result<NewJob>) -> Self {
+        Self { client, job: job.map(carry_trace) }
+    }
+
+    /// Enqueues inside the caller's own transaction: the job exists exactly if that commits.
+    ///
+    /// ```no_run
+    /// # #[derive(serde::Serialize, serde::Deserialize, rowlock::Job)]
+    /// # #[job(kind = "receipt")]
+    /// # struct Receipt { order: i64 }
+    /// # async fn f(client: &rowlock::Client, pg: &mut tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut tx = pg.transaction().await?;
+    /// tx.execute("insert into orders (id) values (7)", &[]).await?;
+    /// client.enqueue(Receipt { order: 7 }).in_tx(&mut tx).await?;
+    /// tx.commit().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn in_tx<T: Transaction>(self, tx: &'a mut T) -> EnqueueInTx<'a, T, Enqueued> {
+        EnqueueInTx { schema: self.client.schema().clone(), jobs: self.job.map(|job| vec![job]), tx, answer: |mut all| all.swap_remove(0) }
+    }
+
+    /// `None` if it could not even be serialised; that error comes when this is awaited.
+    fn job_mut(&mut self) -> Option<&mut NewJob> {
+        self.job.as_mut().ok()
+    }
+
+    job_option_methods!();
+}
+
+impl<'a> IntoFuture for Enqueue<'a> {
+    type Output = Result<Enqueued>;
+    type IntoFuture = BoxFuture<'a, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let job = self.job?;
+            job.check()?;
+            self.client.batcher().enqueue(job).await
+        })
+    }
+}
+
+/// Many enqueues in one transaction, which happen when this is awaited.
+#[must_use = "nothing is enqueued until this is awaited"]
+pub struct EnqueueMany<'a> {
+    client: &'a Client,
+    jobs: Result<Vec<NewJob>>,
+}
+
+impl<'a> EnqueueMany<'a> {
+    pub(crate) fn new(client: &'a Client, jobs: Result<Vec<NewJob>>) -> Self {
+        Self { client, jobs: jobs.map(|jobs| jobs.into_iter().map(carry_trace).collect()) }
+    }
+
+    /// Puts them all in this queue.
+    pub fn queue(mut self, queue: impl Into<std::borrow::Cow<'static, str>>) -> Self {
+        let queue = queue.into();
+        if let Ok(jobs) = &mut self.jobs {
+            for job in jobs {
+                job.queue = queue.clone();
+            }
+        }
+        self
+    }
+
+    /// Enqueues inside the caller's own transaction: the jobs exist exactly if that commits.
+    pub fn in_tx<T: Transaction>(self, tx: &'a mut T) -> EnqueueInTx<'a, T, Vec<Enqueued>> {
+        EnqueueInTx { schema: self.client.schema().clone(), jobs: self.jobs, tx, answer: |all| all }
+    }
+}
+
+impl<'a> IntoFuture for EnqueueMany<'a> {
+    type Output = Result<Vec<Enqueued>>;
+    type IntoFuture = BoxFuture<'a, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let jobs = self.jobs?;
+            jobs.iter().try_for_each(NewJob::check)?;
+            if jobs.is_empty() {
+                return Ok(Vec::new());
+            }
+            let schema = self.client.schema();
+            let connection = self.client.connection().await?;
+            // One queue is one statement, which is a transaction by itself.
+            if jobs.iter().all(|j| j.queue == jobs[0].queue) && jobs.len() <= 10_000 {
+                return send(&connection, schema, &jobs.iter().collect::<Vec<_>>()).await;
+            }
+            let failed = |e| Error::database(DOING, schema.as_str(), e);
+            connection.client.batch_execute("begin isolation level read committed").await.map_err(failed)?;
+            match send_all(&connection, schema, &jobs).await {
+                Ok(answers) => {
+                    connection.client.batch_execute("commit").await.map_err(failed)?;
+                    Ok(answers)
+                }
+                Err(e) => {
+                    let _ = connection.client.batch_execute("rollback").await;
+                    Err(e)
+                }
+            }
+        })
+    }
+}
+
+/// An enqueue inside the caller's transaction, which happens when this is awaited.
+#[must_use = "nothing is enqueued until this is awaited"]
+pub struct EnqueueInTx<'a, T, A> {
+    schema: Schema,
+    jobs: Result<Vec<NewJob>>,
+    tx: &'a mut T,
+    answer: fn(Vec<Enqueued>) -> A,
+}
+
+impl<'a, T: Transaction, A: Send + 'a> IntoFuture for EnqueueInTx<'a, T, A> {
+    type Output = Result<A>;
+    type IntoFuture = BoxFuture<'a, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let jobs = self.jobs?;
+            jobs.iter().try_for_each(NewJob::check)?;
+            let sql = self.schema.sql(SQL_IN_TX);
+            let mut answers = Vec::with_capacity(jobs.len());
+            for chunk in jobs.chunks(BATCH_JOBS_MAX) {
+                let list = format!("[{}]", chunk.iter().map(NewJob::whole_json).collect::<Vec<_>>().join(","));
+                let rows = self
+                    .tx
+                    .query_text(&sql, &[Some(&list)])
+                    .await
+                    .map_err(|source| Error::Driver { doing: "enqueue in the caller's transaction".into(), source })?;
+                for row in rows {
+                    answers.push(parse_answer(&row)?);
+                }
+            }
+            if answers.len() != jobs.len() {
+                return Err(Error::Setup(format!("{} jobs were enqueued, but {} were answered for", jobs.len(), answers.len())));
+            }
+            Ok((self.answer)(answers))
+        })
+    }
+}
+
+fn parse_answer(row: &[Option<String>]) -> Result<Enqueued> {
+    let unreadable = || Error::Setup(format!("an enqueue was answered with {row:?}, which is no id"));
+    let [Some(id), Some(duplicate)] = row else { return Err(unreadable()) };
+    Ok(Enqueued { id: JobId(id.parse().map_err(|_| unreadable())?), duplicate: duplicate.starts_with('t') })
+}
+
+/// A job enqueued by a handler carries on the trace of the job that is being handled.
+fn carry_trace(mut job: NewJob) -> NewJob {
+    if job.trace.is_none() {
+        job.trace = crate::worker::current_trace();
+    }
+    job
+}
+
+/// Sends jobs of one queue in one statement.
+async fn send(connection: &Connection, schema: &Schema, jobs: &[&NewJob]) -> Result<Vec<Enqueued>> {
+    let queue: &str = &jobs[0].queue;
+    let kinds: Vec<&str> = jobs.iter().map(|j| &*j.kind).collect();
+    let payloads: Vec<RawJson<'_>> = jobs.iter().map(|j| RawJson(j.payload.get())).collect();
+    let priorities: Option<Vec<i32>> =
+        jobs.iter().any(|j| j.priority != 0).then(|| jobs.iter().map(|j| j.priority).collect());
+    let run_ats: Option<Vec<Option<Micros>>> = jobs.iter().any(|j| matches!(j.due, Due::At(_))).then(|| {
+        let at = |j: &&NewJob| if let Due::At(at) = j.due { Some(Micros::from_timestamp(at)) } else { None };
+        jobs.iter().map(at).collect()
+    });
+    let delays: Option<Vec<Option<i64>>> = jobs.iter().any(|j| matches!(j.due, Due::After(_))).then(|| {
+        let after = |j: &&NewJob| if let Due::After(d) = j.due { Some(whole_ms(d)) } else { None };
+        jobs.iter().map(after).collect()
+    });
+    let options: Vec<Option<String>> = jobs.iter().map(|j| j.options_json()).collect();
+    let options: Option<Vec<Option<RawJson<'_>>>> =
+        options.iter().any(Option::is_some).then(|| options.iter().map(|o| o.as_deref().map(RawJson)).collect());
+
+    let rows = connection
+        .rows(
+            &schema.sql(SQL),
+            &[
+                (&queue, Type::TEXT),
+                (&kinds, Type::TEXT_ARRAY),
+                (&payloads, Type::JSONB_ARRAY),
+                (&priorities, Type::INT4_ARRAY),
+                (&run_ats, Type::TIMESTAMPTZ_ARRAY),
+                (&delays, Type::INT8_ARRAY),
+                (&options, Type::JSONB_ARRAY),
+            ],
+        )
+        .await
+        .map_err(|e| Error::database(DOING, schema.as_str(), e))?;
+    Ok(rows.iter().map(|r| Enqueued { id: JobId(r.get(0)), duplicate: r.get(1) }).collect())
+}
+
+/// Sends jobs of any queues, in the open transaction of the connection, and answers in their order.
+async fn send_all(connection: &Connection, schema: &Schema, jobs: &[NewJob]) -> Result<Vec<Enqueued>> {
+    let mut answers = vec![None; jobs.len()];
+    for places in by_queue(jobs.iter()).into_values() {
+        for chunk in places.chunks(BATCH_JOBS_MAX) {
+            let batch: Vec<&NewJob> = chunk.iter().map(|n| &jobs[*n]).collect();
+            for (n, answer) in chunk.iter().zip(send(connection, schema, &batch).await?) {
+                answers[*n] = Some(answer);
+            }
+        }
+    }
+    Ok(answers.into_iter().flatten().collect())
+}
+
+/// The places of the jobs of each queue.
+fn by_queue<'a>(jobs: impl Iterator<Item = &'a NewJob>) -> HashMap<&'a str, Vec<usize>> {
+    let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (n, job) in jobs.enumerate() {
+        places.entry(&job.queue).or_default().push(n);
+    }
+    places
+}
+
+/// An enqueue that waits for its statement.
+struct Request {
+    job: NewJob,
+    reply: oneshot::Sender<Result<Enqueued>>,
+}
+
+/// Gathers enqueues into statements. Its task starts with the first one.
+pub(crate) struct Batcher {
+    pool: Pool,
+    schema: Schema,
+    sender: std::sync::OnceLock<mpsc::Sender<Request>>,
+}
+
+impl Batcher {
+    pub(crate) fn new(pool: Pool, schema: Schema) -> Self {
+        Self { pool, schema, sender: std::sync::OnceLock::new() }
+    }
+
+    pub(crate) async fn enqueue(&self, job: NewJob) -> Result<Enqueued> {
+        let closed = || Error::Closed { doing: DOING.into() };
+        let sender = self.sender.get_or_init(|| {
+            let (sender, receiver) = mpsc::channel(4 * BATCH_JOBS_MAX);
+            tokio::spawn(gather(self.pool.clone(), self.schema.clone(), receiver));
+            sender
+        });
+        let (reply, answer) = oneshot::channel();
+        sender.send(Request { job, reply }).await.map_err(|_| closed())?;
+        answer.await.map_err(|_| closed())?
+    }
+}
+
+async fn gather(pool: Pool, schema: Schema, mut requests: mpsc::Receiver<Request>) {
+    let in_flight = std::sync::Arc::new(Semaphore::new(IN_FLIGHT_MAX));
+    while let Some(first) = requests.recv().await {
+        // Wait for room first, then see who else has come meanwhile.
+        let Ok(room) = in_flight.clone().acquire_owned().await else { return };
+        let mut bytes = first.job.payload.get().len();
+        let mut batch = vec![first];
+        while batch.len() < BATCH_JOBS_MAX && bytes < BATCH_BYTES_MAX {
+            let Ok(next) = requests.try_recv() else { break };
+            bytes += next.job.payload.get().len();
+            batch.push(next);
+        }
+        let (pool, schema) = (pool.clone(), schema.clone());
+        tokio::spawn(async move {
+            flush(&pool, &schema, batch).await;
+            drop(room);
+        });
+    }
+}
+
+/// Sends a batch, queue by queue; each queue's jobs are durable or refused on their own.
+async fn flush(pool: &Pool, schema: &Schema, batch: Vec<Request>) {
+    let mut queues: HashMap<String, Vec<Request>> = HashMap::new();
+    for request in batch {
+        queues.entry(request.job.queue.to_string()).or_default().push(request);
+    }
+    let flushes = queues.into_values().map(|requests| async {
+        match pool.get().await {
+            Ok(connection) => deliver(&connection, schema, requests).await,
+            Err(e) => {
+                let said = e.to_string();
+                let mut requests = requests.into_iter();
+                if let Some(first) = requests.next() {
+                    let _ = first.reply.send(Err(e));
+                }
+                for request in requests {
+                    let _ = request.reply.send(Err(Error::Driver { doing: DOING.into(), source: said.clone().into() }));
+                }
+            }
+        }
+    });
+    futures_util::future::join_all(flushes).await;
+}
+
+/// Sends the requests of one queue. If the data of one is at fault, the batch is halved until the culprit stands alone.
+fn deliver<'a>(connection: &'a Connection, schema: &'a Schema, mut requests: Vec<Request>) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+    Box::pin(async move {
+        let jobs: Vec<&NewJob> = requests.iter().map(|r| &r.job).collect();
+        match send(connection, schema, &jobs).await {
+            Ok(answers) => {
+                for (request, answer) in requests.into_iter().zip(answers) {
+                    let _ = request.reply.send(Ok(answer));
+                }
+            }
+            Err(e) if requests.len() > 1 && e.is_bad_data() => {
+                let rest = requests.split_off(requests.len() / 2);
+                deliver(connection, schema, requests).await;
+                deliver(connection, schema, rest).await;
+            }
+            Err(e) if requests.len() == 1 => {
+                let _ = requests.remove(0).reply.send(Err(e));
+            }
+            Err(e) => {
+                let said = e.to_string();
+                for request in requests {
+                    let _ = request.reply.send(Err(Error::Driver { doing: DOING.into(), source: said.clone().into() }));
+                }
+            }
+        }
+    })
+}

@@ -1,0 +1,244 @@
+//! The one error type of the library: what was being done, to what, and what to do about it.
+//!
+//! No error shows a password or a payload.
+
+use std::fmt;
+
+use crate::db::ConnectError;
+
+/// A result with Rowlock's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong when talking to the queue.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A value that breaks a rule. Nothing was changed.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+
+    /// The connection string could not be read.
+    #[error(transparent)]
+    ConnInfo(#[from] crate::db::ConnInfoError),
+
+    /// No connection could be made.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+
+    /// A job's payload or result could not be written as JSON, or was not what its type expects.
+    #[error("cannot {doing}: {source}")]
+    Json {
+        /// What was being done.
+        doing: String,
+        /// What serde said.
+        source: serde_json::Error,
+    },
+
+    /// The schema is not there: `rowlock migrate` (or [`migrate`](crate::Client::migrate)) has not run in this database.
+    #[error(
+        "the schema {schema:?} is not in this database, or this role may not use it: run `rowlock migrate`, or grant access with \
+         `select {schema}.grant_access(...)`"
+    )]
+    NotMigrated {
+        /// The schema that was looked for.
+        schema: String,
+    },
+
+    /// The schema was migrated by a newer version of Rowlock than this one.
+    #[error(
+        "the schema {schema:?} is at version {found}, but this build of Rowlock knows versions up to {known}: upgrade this program"
+    )]
+    SchemaTooNew {
+        /// The schema.
+        schema: String,
+        /// The version in the database.
+        found: i32,
+        /// The newest version that this build knows.
+        known: i32,
+    },
+
+    /// The database takes no writes: a standby, or `default_transaction_read_only`.
+    #[error(
+        "cannot {doing}: the database is read-only (a standby, or default_transaction_read_only is on); connect to the primary, \
+         for instance with several hosts and target_session_attrs=read-write"
+    )]
+    ReadOnly {
+        /// What was being done.
+        doing: String,
+    },
+
+    /// The role lacks a privilege.
+    #[error("cannot {doing}: {message}; grant it with `select {schema}.grant_access(...)`")]
+    PermissionDenied {
+        /// What was being done.
+        doing: String,
+        /// What the database said.
+        message: String,
+        /// The schema of the queue.
+        schema: String,
+    },
+
+    /// The database refused a statement or the connection broke under it.
+    #[error("cannot {doing}: {}", DatabaseMessage(.source))]
+    Database {
+        /// What was being done.
+        doing: String,
+        /// What the driver said.
+        source: tokio_postgres::Error,
+    },
+
+    /// A driver other than our own failed inside the caller's transaction.
+    #[error("cannot {doing}: {source}")]
+    Driver {
+        /// What was being done.
+        doing: String,
+        /// What the driver said.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+
+    /// The lease of the job is gone: it expired and went to somebody else, or the job was cancelled or finished.
+    #[error("the lease of job {id} is lost: another attempt has it, or it is finished")]
+    LeaseLost {
+        /// The job.
+        id: i64,
+    },
+
+    /// The row of the job is locked by an open transaction.
+    #[error("job {id} is locked by an open transaction; try again")]
+    Busy {
+        /// The job.
+        id: i64,
+    },
+
+    /// A worker was put together wrongly.
+    #[error("{0}")]
+    Setup(String),
+
+    /// The client or worker was shut down.
+    #[error("cannot {doing}: shut down")]
+    Closed {
+        /// What was being done.
+        doing: String,
+    },
+}
+
+/// A value that breaks a rule: which value, and which rule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what} {value:?} {rule}")]
+pub struct Invalid {
+    /// The name of the setting or argument.
+    pub what: &'static str,
+    /// The value, cut to something readable; never a payload.
+    pub value: String,
+    /// The rule it breaks.
+    pub rule: String,
+}
+
+impl Invalid {
+    pub(crate) fn new(what: &'static str, value: impl fmt::Display, rule: impl Into<String>) -> Self {
+        let value: String = value.to_string().chars().take(60).collect();
+        Self { what, value, rule: rule.into() }
+    }
+}
+
+impl Error {
+    /// Whether the same call may succeed later without anything being changed: the connection broke, the server is restarting
+    /// or overloaded, two transactions got in each other's way.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Connect(e) => e.is_retryable(),
+            Self::Database { source, .. } => is_retryable(source),
+            Self::ReadOnly { .. } | Self::Busy { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// The SQLSTATE, when the database answered with one.
+    pub fn sqlstate(&self) -> Option<&str> {
+        match self {
+            Self::Database { source, .. } => source.code().map(|c| c.code()),
+            _ => None,
+        }
+    }
+
+    /// Sorts a driver's error into the ones that have their own name.
+    pub(crate) fn database(doing: impl Into<String>, schema: &str, source: tokio_postgres::Error) -> Self {
+        use tokio_postgres::error::SqlState;
+        let doing = doing.into();
+        let Some(db) = source.as_db_error() else {
+            return Self::Database { doing, source };
+        };
+        let code = db.code();
+        if code == &SqlState::INVALID_PARAMETER_VALUE && db.message().starts_with("rowlock: ") {
+            // Our own functions refuse in our own words already.
+            let rule = db.message().trim_start_matches("rowlock: ").to_owned();
+            return Self::Invalid(Invalid { what: "value", value: doing, rule });
+        }
+        if code == &SqlState::READ_ONLY_SQL_TRANSACTION {
+            return Self::ReadOnly { doing };
+        }
+        if code == &SqlState::INSUFFICIENT_PRIVILEGE {
+            if db.message().contains("for schema") {
+                return Self::NotMigrated { schema: schema.to_owned() };
+            }
+            return Self::PermissionDenied { doing, message: db.message().to_owned(), schema: schema.to_owned() };
+        }
+        if [&SqlState::INVALID_SCHEMA_NAME, &SqlState::UNDEFINED_FUNCTION, &SqlState::UNDEFINED_TABLE].contains(&code)
+            && db.message().contains(schema)
+        {
+            return Self::NotMigrated { schema: schema.to_owned() };
+        }
+        Self::Database { doing, source }
+    }
+
+    /// Whether one statement's data is at fault, so that a batch can be split to find the culprit.
+    pub(crate) fn is_bad_data(&self) -> bool {
+        match self {
+            Self::Invalid(_) | Self::Json { .. } => true,
+            Self::Database { source, .. } => match source.code() {
+                // 22: data exception, 23: constraint, 54: program limit exceeded
+                Some(c) => ["22", "23", "54"].contains(&&c.code()[..2]),
+                // The driver could not put a value on the wire.
+                None => !source.is_closed() && std::error::Error::source(source).is_some_and(|s| !s.is::<std::io::Error>()),
+            },
+            _ => false,
+        }
+    }
+}
+
+/// Shows what the server said rather than the driver's bare "db error".
+struct DatabaseMessage<'a>(&'a tokio_postgres::Error);
+
+impl fmt::Display for DatabaseMessage<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_db_error() {
+            Some(db) => {
+                write!(f, "{} (SQLSTATE {})", db.message(), db.code().code())?;
+                if let Some(hint) = db.hint() {
+                    write!(f, "; {hint}")?;
+                }
+                Ok(())
+            }
+            None => {
+                write!(f, "{}", self.0)?;
+                if let Some(source) = std::error::Error::source(self.0) {
+                    write!(f, ": {source}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+pub(crate) fn is_retryable(e: &tokio_postgres::Error) -> bool {
+    match e.code() {
+        // 08 connection, 40 rollback (serialisation, deadlock), 53 resources, 55006/55P03 in use / lock, 57 operator intervention,
+        // 25006 read-only: a failover may be under way. 58 is the server's system (disk, files).
+        Some(c) => {
+            let code = c.code();
+            ["08", "40", "53", "57", "58"].contains(&&code[..2]) || ["25006", "55006", "55P03"].contains(&code)
+        }
+        // No answer from the server: the connection broke.
+        None => e.is_closed() || std::error::Error::source(e).is_some_and(|s| s.is::<std::io::Error>()),
+    }
+}

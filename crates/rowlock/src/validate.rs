@@ -1,0 +1,194 @@
+//! The rules for values, in the same words as the SQL functions: bad input is refused here before it travels, and there in any
+//! case. Pure.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::error::Invalid;
+
+/// Longest name of a queue, kind or tag, in bytes.
+pub const NAME_BYTES_MAX: usize = 200;
+/// Largest payload by default, in bytes of JSON text; a queue may set another limit.
+pub const PAYLOAD_BYTES_MAX: usize = 1024 * 1024;
+/// Most tags on a job.
+pub const TAGS_MAX: usize = 32;
+/// Largest metadata of a job, in bytes of JSON text.
+pub const METADATA_BYTES_MAX: usize = 64 * 1024;
+/// Lowest and highest priority; higher runs first.
+pub const PRIORITY_RANGE: std::ops::RangeInclusive<i32> = -4..=4;
+/// Most attempts that a job can have.
+pub const MAX_ATTEMPTS_MAX: u16 = 1000;
+/// Longest time limit of one attempt.
+pub const TIMEOUT_MAX: Duration = Duration::from_secs(30 * 86_400);
+/// Longest unique key, in bytes.
+pub const UNIQUE_KEY_BYTES_MAX: usize = 500;
+
+/// The years 2000 to 2999.
+const RUN_AT_RANGE_S: std::ops::Range<i64> = 946_684_800..32_503_593_600;
+
+pub(crate) fn name(what: &'static str, value: &str) -> Result<(), Invalid> {
+    if value.is_empty() {
+        return Err(Invalid::new(what, value, "is empty: it needs 1 to 200 bytes"));
+    }
+    if value.len() > NAME_BYTES_MAX {
+        return Err(Invalid::new(what, value, format!("has {} bytes: at most 200 are allowed", value.len())));
+    }
+    if value.chars().any(char::is_control) {
+        return Err(Invalid::new(what, value, "has a control character: only printable text is allowed"));
+    }
+    Ok(())
+}
+
+pub(crate) fn priority(value: i32) -> Result<(), Invalid> {
+    if PRIORITY_RANGE.contains(&value) {
+        Ok(())
+    } else {
+        Err(Invalid::new("priority", value, "is out of range: it must be from -4 to 4"))
+    }
+}
+
+pub(crate) fn run_at(what: &'static str, value: Timestamp) -> Result<(), Invalid> {
+    if RUN_AT_RANGE_S.contains(&value.as_second()) {
+        Ok(())
+    } else {
+        Err(Invalid::new(what, value, "is out of range: it must lie between the years 2000 and 2999"))
+    }
+}
+
+pub(crate) fn delay(value: Duration) -> Result<(), Invalid> {
+    if value > Duration::from_secs(900 * 365 * 86_400) {
+        return Err(Invalid::new("delay", format_args!("{value:?}"), "is too long: run_at must lie before the year 3000"));
+    }
+    Ok(())
+}
+
+pub(crate) fn max_attempts(value: u16) -> Result<(), Invalid> {
+    if (1..=MAX_ATTEMPTS_MAX).contains(&value) {
+        Ok(())
+    } else {
+        Err(Invalid::new("max_attempts", value, "must be a whole number from 1 to 1000"))
+    }
+}
+
+pub(crate) fn timeout(value: Duration) -> Result<(), Invalid> {
+    if value < Duration::from_millis(1) || value > TIMEOUT_MAX {
+        return Err(Invalid::new("timeout", format_args!("{value:?}"), "must be from 1 ms to 30 days"));
+    }
+    Ok(())
+}
+
+pub(crate) fn tags(values: &[String]) -> Result<(), Invalid> {
+    if values.len() > TAGS_MAX {
+        let rule = format!("has {} entries: at most {TAGS_MAX} are allowed", values.len());
+        return Err(Invalid::new("tags", values.first().map_or("", String::as_str), rule));
+    }
+    values.iter().try_for_each(|t| name("tag", t))
+}
+
+pub(crate) fn unique_key(value: &str) -> Result<(), Invalid> {
+    if (1..=UNIQUE_KEY_BYTES_MAX).contains(&value.len()) && !value.contains('\0') {
+        Ok(())
+    } else {
+        Err(Invalid::new("unique_key", value, "must be a text of 1 to 500 bytes"))
+    }
+}
+
+/// A payload (or metadata): an object, within the limit, without the NUL character that Postgres cannot store.
+pub(crate) fn json_object(what: &'static str, text: &str, max_bytes: usize) -> Result<(), Invalid> {
+    if !text.starts_with('{') {
+        let kind = match text.as_bytes().first() {
+            Some(b'[') => "array",
+            Some(b'"') => "string",
+            Some(b't' | b'f') => "boolean",
+            Some(b'n') => "null",
+            _ => "number",
+        };
+        return Err(Invalid::new(what, kind, "is not a JSON object"));
+    }
+    if text.len() > max_bytes {
+        let rule = format!("is too large: at most {max_bytes} bytes are allowed here");
+        return Err(Invalid::new(what, format_args!("{} bytes", text.len()), rule));
+    }
+    no_nul(what, text)
+}
+
+/// Refuses the escape `\u0000`, which JSON allows and Postgres does not.
+pub(crate) fn no_nul(what: &'static str, json: &str) -> Result<(), Invalid> {
+    let mut rest = json;
+    while let Some(at) = rest.find("\\u0000") {
+        // An escaped backslash before it makes it six ordinary characters.
+        let backslashes = rest[..at].bytes().rev().take_while(|b| *b == b'\\').count();
+        if backslashes % 2 == 0 {
+            return Err(Invalid::new(what, "\\u0000", "holds a NUL character, which Postgres cannot store"));
+        }
+        rest = &rest[at + 6..];
+    }
+    Ok(())
+}
+
+/// Makes any text storable: no NUL, and not endless. For error texts, which must never fail an acknowledgement.
+pub(crate) fn storable(text: &str) -> String {
+    const BYTES_MAX: usize = 16 * 1024;
+    let mut end = text.len().min(BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let mut out = text[..end].replace('\0', "\u{fffd}");
+    if end < text.len() {
+        out.push_str(&format!(" [cut: {} bytes]", text.len()));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_nul_escape_is_found_and_an_escaped_backslash_is_not_taken_for_one() {
+        assert!(no_nul("payload", r#"{"a":"\u0000"}"#).is_err());
+        assert!(no_nul("payload", r#"{"a":"\\\u0000"}"#).is_err());
+        assert!(no_nul("payload", r#"{"a":"\\u0000"}"#).is_ok());
+        assert!(no_nul("payload", r#"{"a":"\\u0000 \u0000"}"#).is_err());
+    }
+
+    #[test]
+    fn names_at_the_limit() {
+        assert!(name("kind", &"k".repeat(200)).is_ok());
+        assert!(name("kind", &"k".repeat(201)).is_err());
+        assert!(name("kind", "").is_err());
+        assert!(name("kind", "a\u{7}b").is_err());
+        assert!(name("kind", "größe/2.0").is_ok());
+    }
+
+    #[test]
+    fn times_outside_of_the_range_are_refused() {
+        for (text, ok) in [
+            ("1999-12-31T23:59:59Z", false),
+            ("2000-01-01T00:00:00Z", true),
+            ("2999-12-30T00:00:00Z", true),
+            ("3000-01-01T00:00:00Z", false),
+        ] {
+            assert_eq!(run_at("run_at", text.parse().unwrap()).is_ok(), ok, "{text}");
+        }
+    }
+
+    proptest! {
+        /// Whatever serde writes with a NUL in it is refused, and nothing else is.
+        #[test]
+        fn nul_is_refused_exactly_when_it_is_there(s in "[\\x00\\\\u0a\"]{0,12}") {
+            let json = serde_json::json!({ "s": s }).to_string();
+            prop_assert_eq!(no_nul("payload", &json).is_err(), s.contains('\0'));
+        }
+
+        #[test]
+        fn storable_text_has_no_nul_and_is_short(s in any::<String>(), n in 1usize..4000) {
+            let long = s.repeat(n % 50 + 1);
+            let out = storable(&long);
+            prop_assert!(!out.contains('\0'));
+            prop_assert!(out.len() <= 16 * 1024 * 3 + 40);
+        }
+    }
+}
