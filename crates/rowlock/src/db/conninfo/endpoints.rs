@@ -206,14 +206,15 @@ fn passfile_text(
         ));
         return None;
     }
-    around
-        .read(&file)
-        .map_err(|error| {
+    match around.read(&file) {
+        Ok(text) => Some(text),
+        Err(error) => {
             warnings.push(format!(
                 "password file {shown} cannot be read: {error}; going on without it"
-            ))
-        })
-        .ok()
+            ));
+            None
+        }
+    }
 }
 
 fn default_passfile(around: &dyn Surroundings) -> Option<PathBuf> {
