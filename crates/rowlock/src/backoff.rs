@@ -49,12 +49,19 @@ impl Default for Backoff {
 
 impl Backoff {
     fn of(shape: Shape) -> Self {
-        Self { shape, max_ms: DAY_MS, jitter: 0.1 }
+        Self {
+            shape,
+            max_ms: DAY_MS,
+            jitter: 0.1,
+        }
     }
 
     /// `base`, then twice as long each time.
     pub fn exponential(base: Duration) -> Self {
-        Self::of(Shape::Exponential { base_ms: ms(base), factor: 2.0 })
+        Self::of(Shape::Exponential {
+            base_ms: ms(base),
+            factor: 2.0,
+        })
     }
 
     /// `base`, then `base` longer each time.
@@ -69,7 +76,9 @@ impl Backoff {
 
     /// One after the other; the last one repeats.
     pub fn list(delays: impl IntoIterator<Item = Duration>) -> Self {
-        Self::of(Shape::List { ms: delays.into_iter().map(ms).collect() })
+        Self::of(Shape::List {
+            ms: delays.into_iter().map(ms).collect(),
+        })
     }
 
     /// By how much an exponential backoff grows each time (2 by default). The other shapes do not change.
@@ -99,10 +108,16 @@ impl Backoff {
     pub fn delay(&self, failures: u32, luck: f64) -> Duration {
         let failures = failures.max(1);
         let ms = match &self.shape {
-            Shape::Exponential { base_ms, factor } => *base_ms as f64 * factor.powi((failures - 1).min(60) as i32),
+            Shape::Exponential { base_ms, factor } => {
+                *base_ms as f64 * factor.powi((failures - 1).min(60) as i32)
+            }
             Shape::Linear { base_ms } => *base_ms as f64 * f64::from(failures),
             Shape::Fixed { base_ms } => *base_ms as f64,
-            Shape::List { ms } => ms.get(failures as usize - 1).or(ms.last()).copied().unwrap_or(0) as f64,
+            Shape::List { ms } => ms
+                .get(failures as usize - 1)
+                .or(ms.last())
+                .copied()
+                .unwrap_or(0) as f64,
         };
         let spread = ms.min(1e15) * (1.0 + self.jitter * (2.0 * luck - 1.0));
         // Ties to even, as the database rounds when it casts to bigint.
@@ -111,16 +126,30 @@ impl Backoff {
 
     pub(crate) fn check(&self) -> Result<(), Invalid> {
         let out_of_range = |what: &str, value: String, rule: &str| {
-            Err(Invalid::new("backoff", value, format!("is out of range: {what} must be {rule}")))
+            Err(Invalid::new(
+                "backoff",
+                value,
+                format!("is out of range: {what} must be {rule}"),
+            ))
         };
         match &self.shape {
-            Shape::Exponential { base_ms, .. } | Shape::Linear { base_ms } | Shape::Fixed { base_ms } if *base_ms > YEAR_MS => {
-                return out_of_range("the first delay", format!("{base_ms} ms"), "from 0 to a year");
+            Shape::Exponential { base_ms, .. }
+            | Shape::Linear { base_ms }
+            | Shape::Fixed { base_ms }
+                if *base_ms > YEAR_MS =>
+            {
+                return out_of_range(
+                    "the first delay",
+                    format!("{base_ms} ms"),
+                    "from 0 to a year",
+                );
             }
             Shape::Exponential { factor, .. } if !(1.0..=100.0).contains(factor) => {
                 return out_of_range("factor", factor.to_string(), "from 1 to 100");
             }
-            Shape::List { ms } if ms.is_empty() || ms.len() > 100 || ms.iter().any(|m| *m > YEAR_MS) => {
+            Shape::List { ms }
+                if ms.is_empty() || ms.len() > 100 || ms.iter().any(|m| *m > YEAR_MS) =>
+            {
                 let rule = "must be a list of 1 to 100 delays, each from 0 to a year";
                 return Err(Invalid::new("backoff", format_args!("{ms:?}"), rule));
             }
@@ -147,12 +176,17 @@ mod tests {
 
     fn any_backoff() -> impl Strategy<Value = Backoff> {
         let shape = prop_oneof![
-            (0..YEAR_MS, 1.0..100.0f64).prop_map(|(base_ms, factor)| Shape::Exponential { base_ms, factor }),
+            (0..YEAR_MS, 1.0..100.0f64)
+                .prop_map(|(base_ms, factor)| Shape::Exponential { base_ms, factor }),
             (0..YEAR_MS).prop_map(|base_ms| Shape::Linear { base_ms }),
             (0..YEAR_MS).prop_map(|base_ms| Shape::Fixed { base_ms }),
             proptest::collection::vec(0..YEAR_MS, 1..8).prop_map(|ms| Shape::List { ms }),
         ];
-        (shape, 0..YEAR_MS, 0.0..=1.0f64).prop_map(|(shape, max_ms, jitter)| Backoff { shape, max_ms, jitter })
+        (shape, 0..YEAR_MS, 0.0..=1.0f64).prop_map(|(shape, max_ms, jitter)| Backoff {
+            shape,
+            max_ms,
+            jitter,
+        })
     }
 
     proptest! {

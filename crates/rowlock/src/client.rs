@@ -48,7 +48,11 @@ pub struct ClientBuilder {
 
 impl Default for ClientBuilder {
     fn default() -> Self {
-        Self { schema: Ok(Schema::default()), connections_max: 8, wait: Duration::from_secs(30) }
+        Self {
+            schema: Ok(Schema::default()),
+            connections_max: 8,
+            wait: Duration::from_secs(30),
+        }
     }
 }
 
@@ -83,7 +87,14 @@ impl ClientBuilder {
         let schema = self.schema?;
         let pool = Pool::new(info.clone(), self.connections_max, self.wait);
         let batcher = Batcher::new(pool.clone(), schema.clone());
-        Ok(Client { inner: Arc::new(Inner { info, schema, pool, batcher }) })
+        Ok(Client {
+            inner: Arc::new(Inner {
+                info,
+                schema,
+                pool,
+                batcher,
+            }),
+        })
     }
 }
 
@@ -160,20 +171,33 @@ impl Client {
         &self.inner.batcher
     }
 
-    pub(crate) async fn connection(&self) -> Result<impl std::ops::Deref<Target = Connection> + use<>> {
+    pub(crate) async fn connection(
+        &self,
+    ) -> Result<impl std::ops::Deref<Target = Connection> + use<>> {
         self.inner.pool.get().await
     }
 
     /// Runs a statement of ours, in which `rowlock.` stands for the schema, on any of the client's connections.
-    pub(crate) async fn rows(&self, doing: &str, sql: &str, params: &[Param<'_>]) -> Result<Vec<tokio_postgres::Row>> {
+    pub(crate) async fn rows(
+        &self,
+        doing: &str,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<tokio_postgres::Row>> {
         let sql = self.inner.schema.sql(sql);
         let connection = self.connection().await?;
-        connection.rows(&sql, params).await.map_err(|e| Error::database(doing, self.inner.schema.as_str(), e))
+        connection
+            .rows(&sql, params)
+            .await
+            .map_err(|e| Error::database(doing, self.inner.schema.as_str(), e))
     }
 }
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client").field("database", &self.inner.info).field("schema", &self.inner.schema).finish_non_exhaustive()
+        f.debug_struct("Client")
+            .field("database", &self.inner.info)
+            .field("schema", &self.inner.schema)
+            .finish_non_exhaustive()
     }
 }

@@ -29,7 +29,8 @@ const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 const IN_FLIGHT_MAX: usize = 3;
 
 const SQL: &str = "select id, duplicate from rowlock.enqueue_batch($1, $2, $3, $4, $5, $6, $7)";
-const SQL_IN_TX: &str = "select id::text, duplicate::text from rowlock.enqueue_many($1::text::jsonb) order by n";
+const SQL_IN_TX: &str =
+    "select id::text, duplicate::text from rowlock.enqueue_many($1::text::jsonb) order by n";
 
 /// An enqueue that happens when it is awaited.
 #[must_use = "nothing is enqueued until this is awaited"]
@@ -40,7 +41,10 @@ pub struct Enqueue<'a> {
 
 impl<'a> Enqueue<'a> {
     pub(crate) fn new(client: &'a Client, job: Result<NewJob>) -> Self {
-        Self { client, job: job.map(carry_trace) }
+        Self {
+            client,
+            job: job.map(carry_trace),
+        }
     }
 
     /// Enqueues inside the caller's own transaction: the job exists exactly if that commits.
@@ -58,7 +62,12 @@ impl<'a> Enqueue<'a> {
     /// # }
     /// ```
     pub fn in_tx<T: Transaction>(self, tx: &'a mut T) -> EnqueueInTx<'a, T, Enqueued> {
-        EnqueueInTx { schema: self.client.schema().clone(), jobs: self.job.map(|job| vec![job]), tx, answer: |mut all| all.swap_remove(0) }
+        EnqueueInTx {
+            schema: self.client.schema().clone(),
+            jobs: self.job.map(|job| vec![job]),
+            tx,
+            answer: |mut all| all.swap_remove(0),
+        }
     }
 
     /// `None` if it could not even be serialised; that error comes when this is awaited.
@@ -91,7 +100,10 @@ pub struct EnqueueMany<'a> {
 
 impl<'a> EnqueueMany<'a> {
     pub(crate) fn new(client: &'a Client, jobs: Result<Vec<NewJob>>) -> Self {
-        Self { client, jobs: jobs.map(|jobs| jobs.into_iter().map(carry_trace).collect()) }
+        Self {
+            client,
+            jobs: jobs.map(|jobs| jobs.into_iter().map(carry_trace).collect()),
+        }
     }
 
     /// Puts them all in this queue.
@@ -107,7 +119,12 @@ impl<'a> EnqueueMany<'a> {
 
     /// Enqueues inside the caller's own transaction: the jobs exist exactly if that commits.
     pub fn in_tx<T: Transaction>(self, tx: &'a mut T) -> EnqueueInTx<'a, T, Vec<Enqueued>> {
-        EnqueueInTx { schema: self.client.schema().clone(), jobs: self.jobs, tx, answer: |all| all }
+        EnqueueInTx {
+            schema: self.client.schema().clone(),
+            jobs: self.jobs,
+            tx,
+            answer: |all| all,
+        }
     }
 }
 
@@ -128,18 +145,12 @@ impl<'a> IntoFuture for EnqueueMany<'a> {
             if jobs.iter().all(|j| j.queue == jobs[0].queue) && jobs.len() <= 10_000 {
                 return send(&connection, schema, &jobs.iter().collect::<Vec<_>>()).await;
             }
-            let failed = |e| Error::database(DOING, schema.as_str(), e);
-            connection.client.batch_execute("begin isolation level read committed").await.map_err(failed)?;
-            match send_all(&connection, schema, &jobs).await {
-                Ok(answers) => {
-                    connection.client.batch_execute("commit").await.map_err(failed)?;
-                    Ok(answers)
-                }
-                Err(e) => {
-                    let _ = connection.client.batch_execute("rollback").await;
-                    Err(e)
-                }
-            }
+            connection
+                .begin()
+                .await
+                .map_err(|e| Error::database(DOING, schema.as_str(), e))?;
+            let answers = send_all(&connection, schema, &jobs).await;
+            connection.end(schema, DOING, answers).await
         })
     }
 }
@@ -164,18 +175,29 @@ impl<'a, T: Transaction, A: Send + 'a> IntoFuture for EnqueueInTx<'a, T, A> {
             let sql = self.schema.sql(SQL_IN_TX);
             let mut answers = Vec::with_capacity(jobs.len());
             for chunk in jobs.chunks(BATCH_JOBS_MAX) {
-                let list = format!("[{}]", chunk.iter().map(NewJob::whole_json).collect::<Vec<_>>().join(","));
+                let list = format!(
+                    "[{}]",
+                    chunk
+                        .iter()
+                        .map(NewJob::whole_json)
+                        .collect::<Vec<_>>()
+                        .join(",")
+                );
                 let rows = self
                     .tx
                     .query_text(&sql, &[Some(&list)])
                     .await
-                    .map_err(|source| Error::Driver { doing: "enqueue in the caller's transaction".into(), source })?;
+                    .map_err(|e| Error::driver("enqueue in the caller's transaction", e))?;
                 for row in rows {
                     answers.push(parse_answer(&row)?);
                 }
             }
             if answers.len() != jobs.len() {
-                return Err(Error::Setup(format!("{} jobs were enqueued, but {} were answered for", jobs.len(), answers.len())));
+                return Err(Error::Setup(format!(
+                    "{} jobs were enqueued, but {} were answered for",
+                    jobs.len(),
+                    answers.len()
+                )));
             }
             Ok((self.answer)(answers))
         })
@@ -183,9 +205,18 @@ impl<'a, T: Transaction, A: Send + 'a> IntoFuture for EnqueueInTx<'a, T, A> {
 }
 
 fn parse_answer(row: &[Option<String>]) -> Result<Enqueued> {
-    let unreadable = || Error::Setup(format!("an enqueue was answered with {row:?}, which is no id"));
-    let [Some(id), Some(duplicate)] = row else { return Err(unreadable()) };
-    Ok(Enqueued { id: JobId(id.parse().map_err(|_| unreadable())?), duplicate: duplicate.starts_with('t') })
+    let unreadable = || {
+        Error::Setup(format!(
+            "an enqueue was answered with {row:?}, which is no id"
+        ))
+    };
+    let [Some(id), Some(duplicate)] = row else {
+        return Err(unreadable());
+    };
+    Ok(Enqueued {
+        id: JobId(id.parse().map_err(|_| unreadable())?),
+        duplicate: duplicate.starts_with('t'),
+    })
 }
 
 /// A job enqueued by a handler carries on the trace of the job that is being handled.
@@ -201,19 +232,39 @@ async fn send(connection: &Connection, schema: &Schema, jobs: &[&NewJob]) -> Res
     let queue: &str = &jobs[0].queue;
     let kinds: Vec<&str> = jobs.iter().map(|j| &*j.kind).collect();
     let payloads: Vec<RawJson<'_>> = jobs.iter().map(|j| RawJson(j.payload.get())).collect();
-    let priorities: Option<Vec<i32>> =
-        jobs.iter().any(|j| j.priority != 0).then(|| jobs.iter().map(|j| j.priority).collect());
-    let run_ats: Option<Vec<Option<Micros>>> = jobs.iter().any(|j| matches!(j.due, Due::At(_))).then(|| {
-        let at = |j: &&NewJob| if let Due::At(at) = j.due { Some(Micros::from_timestamp(at)) } else { None };
-        jobs.iter().map(at).collect()
-    });
-    let delays: Option<Vec<Option<i64>>> = jobs.iter().any(|j| matches!(j.due, Due::After(_))).then(|| {
-        let after = |j: &&NewJob| if let Due::After(d) = j.due { Some(whole_ms(d)) } else { None };
-        jobs.iter().map(after).collect()
-    });
+    let priorities: Option<Vec<i32>> = jobs
+        .iter()
+        .any(|j| j.priority != 0)
+        .then(|| jobs.iter().map(|j| j.priority).collect());
+    let run_ats: Option<Vec<Option<Micros>>> =
+        jobs.iter().any(|j| matches!(j.due, Due::At(_))).then(|| {
+            let at = |j: &&NewJob| {
+                if let Due::At(at) = j.due {
+                    Some(Micros::from_timestamp(at))
+                } else {
+                    None
+                }
+            };
+            jobs.iter().map(at).collect()
+        });
+    let delays: Option<Vec<Option<i64>>> = jobs
+        .iter()
+        .any(|j| matches!(j.due, Due::After(_)))
+        .then(|| {
+            let after = |j: &&NewJob| {
+                if let Due::After(d) = j.due {
+                    Some(whole_ms(d))
+                } else {
+                    None
+                }
+            };
+            jobs.iter().map(after).collect()
+        });
     let options: Vec<Option<String>> = jobs.iter().map(|j| j.options_json()).collect();
-    let options: Option<Vec<Option<RawJson<'_>>>> =
-        options.iter().any(Option::is_some).then(|| options.iter().map(|o| o.as_deref().map(RawJson)).collect());
+    let options: Option<Vec<Option<RawJson<'_>>>> = options
+        .iter()
+        .any(Option::is_some)
+        .then(|| options.iter().map(|o| o.as_deref().map(RawJson)).collect());
 
     let rows = connection
         .rows(
@@ -230,11 +281,21 @@ async fn send(connection: &Connection, schema: &Schema, jobs: &[&NewJob]) -> Res
         )
         .await
         .map_err(|e| Error::database(DOING, schema.as_str(), e))?;
-    Ok(rows.iter().map(|r| Enqueued { id: JobId(r.get(0)), duplicate: r.get(1) }).collect())
+    Ok(rows
+        .iter()
+        .map(|r| Enqueued {
+            id: JobId(r.get(0)),
+            duplicate: r.get(1),
+        })
+        .collect())
 }
 
 /// Sends jobs of any queues, in the open transaction of the connection, and answers in their order.
-async fn send_all(connection: &Connection, schema: &Schema, jobs: &[NewJob]) -> Result<Vec<Enqueued>> {
+pub(crate) async fn send_all(
+    connection: &Connection,
+    schema: &Schema,
+    jobs: &[NewJob],
+) -> Result<Vec<Enqueued>> {
     let mut answers = vec![None; jobs.len()];
     for places in by_queue(jobs.iter()).into_values() {
         for chunk in places.chunks(BATCH_JOBS_MAX) {
@@ -271,18 +332,27 @@ pub(crate) struct Batcher {
 
 impl Batcher {
     pub(crate) fn new(pool: Pool, schema: Schema) -> Self {
-        Self { pool, schema, sender: std::sync::OnceLock::new() }
+        Self {
+            pool,
+            schema,
+            sender: std::sync::OnceLock::new(),
+        }
     }
 
     pub(crate) async fn enqueue(&self, job: NewJob) -> Result<Enqueued> {
-        let closed = || Error::Closed { doing: DOING.into() };
+        let closed = || Error::Closed {
+            doing: DOING.into(),
+        };
         let sender = self.sender.get_or_init(|| {
             let (sender, receiver) = mpsc::channel(4 * BATCH_JOBS_MAX);
             tokio::spawn(gather(self.pool.clone(), self.schema.clone(), receiver));
             sender
         });
         let (reply, answer) = oneshot::channel();
-        sender.send(Request { job, reply }).await.map_err(|_| closed())?;
+        sender
+            .send(Request { job, reply })
+            .await
+            .map_err(|_| closed())?;
         answer.await.map_err(|_| closed())?
     }
 }
@@ -291,7 +361,9 @@ async fn gather(pool: Pool, schema: Schema, mut requests: mpsc::Receiver<Request
     let in_flight = std::sync::Arc::new(Semaphore::new(IN_FLIGHT_MAX));
     while let Some(first) = requests.recv().await {
         // Wait for room first, then see who else has come meanwhile.
-        let Ok(room) = in_flight.clone().acquire_owned().await else { return };
+        let Ok(room) = in_flight.clone().acquire_owned().await else {
+            return;
+        };
         let mut bytes = first.job.payload.get().len();
         let mut batch = vec![first];
         while batch.len() < BATCH_JOBS_MAX && bytes < BATCH_BYTES_MAX {
@@ -311,28 +383,26 @@ async fn gather(pool: Pool, schema: Schema, mut requests: mpsc::Receiver<Request
 async fn flush(pool: &Pool, schema: &Schema, batch: Vec<Request>) {
     let mut queues: HashMap<String, Vec<Request>> = HashMap::new();
     for request in batch {
-        queues.entry(request.job.queue.to_string()).or_default().push(request);
+        queues
+            .entry(request.job.queue.to_string())
+            .or_default()
+            .push(request);
     }
     let flushes = queues.into_values().map(|requests| async {
         match pool.get().await {
             Ok(connection) => deliver(&connection, schema, requests).await,
-            Err(e) => {
-                let said = e.to_string();
-                let mut requests = requests.into_iter();
-                if let Some(first) = requests.next() {
-                    let _ = first.reply.send(Err(e));
-                }
-                for request in requests {
-                    let _ = request.reply.send(Err(Error::Driver { doing: DOING.into(), source: said.clone().into() }));
-                }
-            }
+            Err(e) => refuse(requests, &e),
         }
     });
     futures_util::future::join_all(flushes).await;
 }
 
 /// Sends the requests of one queue. If the data of one is at fault, the batch is halved until the culprit stands alone.
-fn deliver<'a>(connection: &'a Connection, schema: &'a Schema, mut requests: Vec<Request>) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+fn deliver<'a>(
+    connection: &'a Connection,
+    schema: &'a Schema,
+    mut requests: Vec<Request>,
+) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
     Box::pin(async move {
         let jobs: Vec<&NewJob> = requests.iter().map(|r| &r.job).collect();
         match send(connection, schema, &jobs).await {
@@ -346,15 +416,13 @@ fn deliver<'a>(connection: &'a Connection, schema: &'a Schema, mut requests: Vec
                 deliver(connection, schema, requests).await;
                 deliver(connection, schema, rest).await;
             }
-            Err(e) if requests.len() == 1 => {
-                let _ = requests.remove(0).reply.send(Err(e));
-            }
-            Err(e) => {
-                let said = e.to_string();
-                for request in requests {
-                    let _ = request.reply.send(Err(Error::Driver { doing: DOING.into(), source: said.clone().into() }));
-                }
-            }
+            Err(e) => refuse(requests, &e),
         }
     })
+}
+
+fn refuse(requests: Vec<Request>, error: &Error) {
+    for request in requests {
+        let _ = request.reply.send(Err(error.clone()));
+    }
 }

@@ -3,14 +3,15 @@
 //! No error shows a password or a payload.
 
 use std::fmt;
+use std::sync::Arc;
 
-use crate::db::ConnectError;
+use crate::db::{ConnectError, describe, is_transient};
 
 /// A result with Rowlock's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong when talking to the queue.
-#[derive(Debug, thiserror::Error)]
+/// What can go wrong when talking to the queue. Cheap to clone: one failed batch may have to answer many callers.
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A value that breaks a rule. Nothing was changed.
@@ -31,7 +32,7 @@ pub enum Error {
         /// What was being done.
         doing: String,
         /// What serde said.
-        source: serde_json::Error,
+        source: Arc<serde_json::Error>,
     },
 
     /// The schema is not there: `rowlock migrate` (or [`migrate`](crate::Client::migrate)) has not run in this database.
@@ -79,12 +80,12 @@ pub enum Error {
     },
 
     /// The database refused a statement or the connection broke under it.
-    #[error("cannot {doing}: {}", DatabaseMessage(.source))]
+    #[error("cannot {doing}: {}", said(.source))]
     Database {
         /// What was being done.
         doing: String,
         /// What the driver said.
-        source: tokio_postgres::Error,
+        source: Arc<tokio_postgres::Error>,
     },
 
     /// A driver other than our own failed inside the caller's transaction.
@@ -93,7 +94,7 @@ pub enum Error {
         /// What was being done.
         doing: String,
         /// What the driver said.
-        source: Box<dyn std::error::Error + Send + Sync>,
+        source: Arc<dyn std::error::Error + Send + Sync>,
     },
 
     /// The lease of the job is gone: it expired and went to somebody else, or the job was cancelled or finished.
@@ -135,9 +136,17 @@ pub struct Invalid {
 }
 
 impl Invalid {
-    pub(crate) fn new(what: &'static str, value: impl fmt::Display, rule: impl Into<String>) -> Self {
+    pub(crate) fn new(
+        what: &'static str,
+        value: impl fmt::Display,
+        rule: impl Into<String>,
+    ) -> Self {
         let value: String = value.to_string().chars().take(60).collect();
-        Self { what, value, rule: rule.into() }
+        Self {
+            what,
+            value,
+            rule: rule.into(),
+        }
     }
 }
 
@@ -147,7 +156,7 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Connect(e) => e.is_retryable(),
-            Self::Database { source, .. } => is_retryable(source),
+            Self::Database { source, .. } => is_transient(source),
             Self::ReadOnly { .. } | Self::Busy { .. } => true,
             _ => false,
         }
@@ -162,33 +171,74 @@ impl Error {
     }
 
     /// Sorts a driver's error into the ones that have their own name.
-    pub(crate) fn database(doing: impl Into<String>, schema: &str, source: tokio_postgres::Error) -> Self {
+    pub(crate) fn database(
+        doing: impl Into<String>,
+        schema: &str,
+        source: tokio_postgres::Error,
+    ) -> Self {
         use tokio_postgres::error::SqlState;
         let doing = doing.into();
         let Some(db) = source.as_db_error() else {
-            return Self::Database { doing, source };
+            return Self::Database {
+                doing,
+                source: Arc::new(source),
+            };
         };
         let code = db.code();
         if code == &SqlState::INVALID_PARAMETER_VALUE && db.message().starts_with("rowlock: ") {
             // Our own functions refuse in our own words already.
             let rule = db.message().trim_start_matches("rowlock: ").to_owned();
-            return Self::Invalid(Invalid { what: "value", value: doing, rule });
+            return Self::Invalid(Invalid {
+                what: "value",
+                value: doing,
+                rule,
+            });
         }
         if code == &SqlState::READ_ONLY_SQL_TRANSACTION {
             return Self::ReadOnly { doing };
         }
         if code == &SqlState::INSUFFICIENT_PRIVILEGE {
             if db.message().contains("for schema") {
-                return Self::NotMigrated { schema: schema.to_owned() };
+                return Self::NotMigrated {
+                    schema: schema.to_owned(),
+                };
             }
-            return Self::PermissionDenied { doing, message: db.message().to_owned(), schema: schema.to_owned() };
+            return Self::PermissionDenied {
+                doing,
+                message: db.message().to_owned(),
+                schema: schema.to_owned(),
+            };
         }
-        if [&SqlState::INVALID_SCHEMA_NAME, &SqlState::UNDEFINED_FUNCTION, &SqlState::UNDEFINED_TABLE].contains(&code)
+        if [
+            &SqlState::INVALID_SCHEMA_NAME,
+            &SqlState::UNDEFINED_FUNCTION,
+            &SqlState::UNDEFINED_TABLE,
+        ]
+        .contains(&code)
             && db.message().contains(schema)
         {
-            return Self::NotMigrated { schema: schema.to_owned() };
+            return Self::NotMigrated {
+                schema: schema.to_owned(),
+            };
         }
-        Self::Database { doing, source }
+        Self::Database {
+            doing,
+            source: Arc::new(source),
+        }
+    }
+
+    pub(crate) fn json(doing: impl Into<String>, source: serde_json::Error) -> Self {
+        Self::Json {
+            doing: doing.into(),
+            source: Arc::new(source),
+        }
+    }
+
+    pub(crate) fn driver(doing: impl Into<String>, source: crate::tx::BoxError) -> Self {
+        Self::Driver {
+            doing: doing.into(),
+            source: source.into(),
+        }
     }
 
     /// Whether one statement's data is at fault, so that a batch can be split to find the culprit.
@@ -199,46 +249,21 @@ impl Error {
                 // 22: data exception, 23: constraint, 54: program limit exceeded
                 Some(c) => ["22", "23", "54"].contains(&&c.code()[..2]),
                 // The driver could not put a value on the wire.
-                None => !source.is_closed() && std::error::Error::source(source).is_some_and(|s| !s.is::<std::io::Error>()),
+                None => {
+                    !source.is_closed()
+                        && std::error::Error::source(source)
+                            .is_some_and(|s| !s.is::<std::io::Error>())
+                }
             },
             _ => false,
         }
     }
 }
 
-/// Shows what the server said rather than the driver's bare "db error".
-struct DatabaseMessage<'a>(&'a tokio_postgres::Error);
-
-impl fmt::Display for DatabaseMessage<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.as_db_error() {
-            Some(db) => {
-                write!(f, "{} (SQLSTATE {})", db.message(), db.code().code())?;
-                if let Some(hint) = db.hint() {
-                    write!(f, "; {hint}")?;
-                }
-                Ok(())
-            }
-            None => {
-                write!(f, "{}", self.0)?;
-                if let Some(source) = std::error::Error::source(self.0) {
-                    write!(f, ": {source}")?;
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
-pub(crate) fn is_retryable(e: &tokio_postgres::Error) -> bool {
-    match e.code() {
-        // 08 connection, 40 rollback (serialisation, deadlock), 53 resources, 55006/55P03 in use / lock, 57 operator intervention,
-        // 25006 read-only: a failover may be under way. 58 is the server's system (disk, files).
-        Some(c) => {
-            let code = c.code();
-            ["08", "40", "53", "57", "58"].contains(&&code[..2]) || ["25006", "55006", "55P03"].contains(&code)
-        }
-        // No answer from the server: the connection broke.
-        None => e.is_closed() || std::error::Error::source(e).is_some_and(|s| s.is::<std::io::Error>()),
+/// What the server said, with its hint.
+fn said(e: &tokio_postgres::Error) -> String {
+    match e.as_db_error().and_then(|db| db.hint()) {
+        Some(hint) => format!("{}; {hint}", describe(e)),
+        None => describe(e),
     }
 }

@@ -147,8 +147,12 @@ impl NewJob {
     /// A job of this kind; the payload must serialise to a JSON object.
     pub fn new(kind: impl Into<Cow<'static, str>>, payload: &impl Serialize) -> Result<Self> {
         let kind = kind.into();
-        let payload = serde_json::value::to_raw_value(payload)
-            .map_err(|source| Error::Json { doing: format!("write the payload of a job of kind {kind:?} as JSON"), source })?;
+        let payload = serde_json::value::to_raw_value(payload).map_err(|e| {
+            Error::json(
+                format!("write the payload of a job of kind {kind:?} as JSON"),
+                e,
+            )
+        })?;
         Ok(Self {
             kind,
             payload,
@@ -203,7 +207,9 @@ impl NewJob {
         self.timeout.map_or(Ok(()), validate::timeout)?;
         self.backoff.as_ref().map_or(Ok(()), Backoff::check)?;
         validate::tags(&self.tags)?;
-        self.unique_key.as_deref().map_or(Ok(()), validate::unique_key)?;
+        self.unique_key
+            .as_deref()
+            .map_or(Ok(()), validate::unique_key)?;
         if let Some(metadata) = &self.metadata {
             let text = serde_json::to_string(metadata).unwrap_or_default();
             validate::json_object("metadata", &text, validate::METADATA_BYTES_MAX)?;
@@ -316,9 +322,15 @@ macro_rules! job_option_methods {
         }
 
         /// Adds an entry to the job's metadata: carried along, shown, and handed to the handler.
-        pub fn metadata(mut self, key: impl Into<String>, value: impl Into<::serde_json::Value>) -> Self {
+        pub fn metadata(
+            mut self,
+            key: impl Into<String>,
+            value: impl Into<::serde_json::Value>,
+        ) -> Self {
             if let Some(job) = self.job_mut() {
-                job.metadata.get_or_insert_default().insert(key.into(), value.into());
+                job.metadata
+                    .get_or_insert_default()
+                    .insert(key.into(), value.into());
             }
             self
         }
@@ -375,7 +387,9 @@ impl Options<'_> {
         }
         match job.expiry {
             Some(Expiry::At(at)) => map.serialize_entry("expires_at", &at)?,
-            Some(Expiry::After(delay)) => map.serialize_entry("expires_in_ms", &whole_ms(delay).max(1))?,
+            Some(Expiry::After(delay)) => {
+                map.serialize_entry("expires_in_ms", &whole_ms(delay).max(1))?
+            }
             None => {}
         }
         if !job.tags.is_empty() {
@@ -459,7 +473,13 @@ mod tests {
 
     #[test]
     fn a_plain_job_has_no_options() {
-        assert_eq!(NewJob::new("email", &json!({})).unwrap().priority(1).options_json(), None);
+        assert_eq!(
+            NewJob::new("email", &json!({}))
+                .unwrap()
+                .priority(1)
+                .options_json(),
+            None
+        );
     }
 
     #[test]
@@ -477,7 +497,10 @@ mod tests {
             (job().metadata("big", "x".repeat(70_000)), "metadata"),
             (job().expires(far), "expires_at"),
             (NewJob::new("email", &[1, 2]).unwrap(), "payload"),
-            (NewJob::new("email", &json!({"a": "\0"})).unwrap(), "payload"),
+            (
+                NewJob::new("email", &json!({"a": "\0"})).unwrap(),
+                "payload",
+            ),
             ((0..40).fold(job(), |j, n| j.tag(n.to_string())), "tags"),
         ] {
             assert_eq!(bad.check().unwrap_err().what, what);

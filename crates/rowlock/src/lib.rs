@@ -1,3 +1,28 @@
 //! Rowlock: the job queue for people who already run Postgres.
 
-pub mod db;
+mod backoff;
+mod bulk;
+mod client;
+mod db;
+mod enqueue;
+mod error;
+mod job;
+mod migrate;
+mod schema;
+mod tx;
+mod validate;
+mod worker;
+
+pub use backoff::Backoff;
+pub use client::{Client, ClientBuilder};
+pub use db::{
+    Attempt as ConnectAttempt, ConnInfo, ConnInfoError, ConnectError, Nearest, SslMode,
+    TargetSessionAttrs, TlsError,
+};
+pub use enqueue::{Enqueue, EnqueueInTx, EnqueueMany};
+pub use error::{Error, Invalid, Result};
+pub use job::{DEFAULT_QUEUE, Enqueued, Job, JobId, JobOptions, NewJob, OnConflict};
+pub use migrate::MigrationStatus;
+pub use rowlock_macros::Job;
+pub use schema::Schema;
+pub use tx::{BoxError, Transaction};

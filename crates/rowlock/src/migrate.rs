@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use crate::db::{ConnInfo, Connection, ConnectOptions, connect};
+use crate::db::{ConnInfo, ConnectOptions, Connection, connect};
 use crate::error::{Error, Result};
 use crate::schema::Schema;
 
@@ -17,7 +17,11 @@ struct Migration {
     sql: &'static str,
 }
 
-const MIGRATIONS: &[Migration] = &[Migration { version: 1, name: "tables", sql: include_str!("../sql/migrations/0001_tables.sql") }];
+const MIGRATIONS: &[Migration] = &[Migration {
+    version: 1,
+    name: "tables",
+    sql: include_str!("../sql/migrations/0001_tables.sql"),
+}];
 
 /// In the order in which they must be created.
 const FUNCTIONS: &[(&str, &str)] = &[
@@ -74,7 +78,7 @@ pub(crate) async fn migrate(info: &ConnInfo, schema: &Schema) -> Result<Migratio
     let before = status_on(&connection, schema).await?;
     refuse_newer(&before, schema)?;
     if !before.is_current() {
-        run(&connection, &script(schema, None), "migrate", schema).await?;
+        run(&connection, &script(schema), "migrate", schema).await?;
     }
     Ok(before)
 }
@@ -89,46 +93,76 @@ pub(crate) async fn check(connection: &Connection, schema: &Schema) -> Result<()
     let status = status_on(connection, schema).await?;
     refuse_newer(&status, schema)?;
     if status.current < status.latest {
-        return Err(Error::NotMigrated { schema: schema.to_string() });
+        return Err(Error::NotMigrated {
+            schema: schema.to_string(),
+        });
     }
     Ok(())
 }
 
 fn refuse_newer(status: &MigrationStatus, schema: &Schema) -> Result<()> {
     if status.current > status.latest {
-        return Err(Error::SchemaTooNew { schema: schema.to_string(), found: status.current, known: status.latest });
+        return Err(Error::SchemaTooNew {
+            schema: schema.to_string(),
+            found: status.current,
+            known: status.latest,
+        });
     }
     Ok(())
 }
 
 async fn status_on(connection: &Connection, schema: &Schema) -> Result<MigrationStatus> {
     let latest = MIGRATIONS[MIGRATIONS.len() - 1].version;
-    let sql = schema.sql("select version, functions from rowlock.migration order by version desc limit 1");
+    let sql = schema
+        .sql("select version, functions from rowlock.migration order by version desc limit 1");
     let (current, functions) = match connection.client.query_typed(&sql, &[]).await {
-        Ok(rows) => rows.first().map_or((0, String::new()), |r| (r.get(0), r.get(1))),
+        Ok(rows) => rows
+            .first()
+            .map_or((0, String::new()), |r| (r.get(0), r.get(1))),
         Err(e) => match e.code().map(|c| c.code()) {
             // No such table, no such schema.
             Some("42P01" | "3F000") => (0, String::new()),
-            _ => return Err(Error::database("read the version of the schema", schema.as_str(), e)),
+            _ => {
+                return Err(Error::database(
+                    "read the version of the schema",
+                    schema.as_str(),
+                    e,
+                ));
+            }
         },
     };
-    let pending = MIGRATIONS.iter().filter(|m| m.version > current).map(|m| format!("{:04} {}", m.version, m.name)).collect();
-    Ok(MigrationStatus { current, latest, functions_current: functions == fingerprint() || is_newer(&functions, &fingerprint()), pending })
+    let pending = MIGRATIONS
+        .iter()
+        .filter(|m| m.version > current)
+        .map(|m| format!("{:04} {}", m.version, m.name))
+        .collect();
+    Ok(MigrationStatus {
+        current,
+        latest,
+        functions_current: functions == fingerprint() || is_newer(&functions, &fingerprint()),
+        pending,
+    })
 }
 
-/// The whole migration as one script: what [`migrate`] runs, and what somebody with a DBA hands over. With `from`, only the
-/// steps after that version are in it; without, the script itself looks up what is there.
-pub(crate) fn script(schema: &Schema, from: Option<i32>) -> String {
+/// The whole migration as one script: what [`migrate`] runs, and what can be handed to a DBA. It looks up itself which steps are
+/// there already.
+pub(crate) fn script(schema: &Schema) -> String {
     let mut out = String::new();
     let s = schema.as_str();
     // The lock makes ten instances that start together take turns; the second finds nothing left to do.
-    let _ = writeln!(out, "begin;\nset local lock_timeout = '60s';\nset local client_min_messages = warning;");
-    let _ = writeln!(out, "select pg_advisory_xact_lock(hashtextextended('{s} migrate', 0));");
+    let _ = writeln!(
+        out,
+        "begin;\nset local lock_timeout = '60s';\nset local client_min_messages = warning;"
+    );
+    let _ = writeln!(
+        out,
+        "select pg_advisory_xact_lock(hashtextextended('{s} migrate', 0));"
+    );
     out.push_str(&schema.sql(&LEDGER.replace('@', s)));
     out.push('\n');
     let latest = MIGRATIONS[MIGRATIONS.len() - 1].version;
     let print = fingerprint();
-    for m in MIGRATIONS.iter().filter(|m| m.version > from.unwrap_or(0)) {
+    for m in MIGRATIONS {
         let body = schema.sql(m.sql);
         // Quoted, so that a step which is there already is not even parsed.
         let _ = writeln!(
@@ -143,7 +177,10 @@ pub(crate) fn script(schema: &Schema, from: Option<i32>) -> String {
         out.push_str(&schema.sql(sql));
         out.push('\n');
     }
-    let _ = writeln!(out, "update {s}.migration set functions = '{print}' where version = {latest};\ncommit;");
+    let _ = writeln!(
+        out,
+        "update {s}.migration set functions = '{print}' where version = {latest};\ncommit;"
+    );
     out
 }
 
@@ -151,7 +188,11 @@ async fn run(connection: &Connection, script: &str, doing: &str, schema: &Schema
     if let Err(e) = connection.client.batch_execute(script).await {
         // The transaction of the script is still open and failed.
         let _ = connection.client.batch_execute("rollback").await;
-        return Err(Error::database(format!("{doing} the schema {schema:?}"), schema.as_str(), e));
+        return Err(Error::database(
+            format!("{doing} the schema {schema:?}"),
+            schema.as_str(),
+            e,
+        ));
     }
     Ok(())
 }
@@ -168,7 +209,14 @@ fn fingerprint() -> String {
 
 /// Whether the functions with the fingerprint `there` come from a later release than `ours`.
 fn is_newer(there: &str, ours: &str) -> bool {
-    let release = |print: &str| -> Option<Vec<u64>> { print.split(' ').next()?.split('.').map(|n| n.parse().ok()).collect() };
+    let release = |print: &str| -> Option<Vec<u64>> {
+        print
+            .split(' ')
+            .next()?
+            .split('.')
+            .map(|n| n.parse().ok())
+            .collect()
+    };
     match (release(there), release(ours)) {
         (Some(there), Some(ours)) => there > ours,
         _ => false,
@@ -196,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_script_for_another_schema_never_names_rowlock() {
-        let script = script(&Schema::new("elsewhere").unwrap(), None);
+        let script = script(&Schema::new("elsewhere").unwrap());
         for line in script.lines().filter(|l| !l.trim_start().starts_with("--")) {
             let code = line.split("--").next().unwrap_or_default();
             assert!(!code.contains("rowlock."), "{line}");

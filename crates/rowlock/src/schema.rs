@@ -15,7 +15,9 @@ impl Schema {
     /// anywhere.
     pub fn new(name: &str) -> Result<Self, Invalid> {
         let mut chars = name.chars();
-        let fine = chars.next().is_some_and(|c| c.is_ascii_lowercase() || c == '_')
+        let fine = chars
+            .next()
+            .is_some_and(|c| c.is_ascii_lowercase() || c == '_')
             && chars.all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
             && name.len() <= 40
             && !name.starts_with("pg_");
@@ -37,7 +39,10 @@ impl Schema {
         if &*self.0 == "rowlock" && !text.contains("'@schema'") {
             return Cow::Borrowed(text);
         }
-        Cow::Owned(text.replace("rowlock.", &format!("{}.", self.0)).replace("'@schema'", &format!("'{}'", self.0)))
+        Cow::Owned(
+            text.replace("rowlock.", &format!("{}.", self.0))
+                .replace("'@schema'", &format!("'{}'", self.0)),
+        )
     }
 }
 
@@ -66,13 +71,29 @@ mod tests {
     #[test]
     fn the_name_is_put_in() {
         let schema = Schema::new("tenant_7").unwrap();
-        assert_eq!(schema.sql("select rowlock.clock(), '@schema'"), "select tenant_7.clock(), 'tenant_7'");
-        assert_eq!(Schema::default().sql("select rowlock.clock()"), "select rowlock.clock()");
+        assert_eq!(
+            schema.sql("select rowlock.clock(), '@schema'"),
+            "select tenant_7.clock(), 'tenant_7'"
+        );
+        assert_eq!(
+            Schema::default().sql("select rowlock.clock()"),
+            "select rowlock.clock()"
+        );
     }
 
     #[test]
     fn names_that_would_need_quotes_are_refused() {
-        for bad in ["", "7up", "a-b", "A", "a b", "a\"", "a'", "pg_x", &"x".repeat(41)] {
+        for bad in [
+            "",
+            "7up",
+            "a-b",
+            "A",
+            "a b",
+            "a\"",
+            "a'",
+            "pg_x",
+            &"x".repeat(41),
+        ] {
             assert!(Schema::new(bad).is_err(), "{bad}");
         }
     }

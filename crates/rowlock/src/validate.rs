@@ -29,13 +29,25 @@ const RUN_AT_RANGE_S: std::ops::Range<i64> = 946_684_800..32_503_593_600;
 
 pub(crate) fn name(what: &'static str, value: &str) -> Result<(), Invalid> {
     if value.is_empty() {
-        return Err(Invalid::new(what, value, "is empty: it needs 1 to 200 bytes"));
+        return Err(Invalid::new(
+            what,
+            value,
+            "is empty: it needs 1 to 200 bytes",
+        ));
     }
     if value.len() > NAME_BYTES_MAX {
-        return Err(Invalid::new(what, value, format!("has {} bytes: at most 200 are allowed", value.len())));
+        return Err(Invalid::new(
+            what,
+            value,
+            format!("has {} bytes: at most 200 are allowed", value.len()),
+        ));
     }
     if value.chars().any(char::is_control) {
-        return Err(Invalid::new(what, value, "has a control character: only printable text is allowed"));
+        return Err(Invalid::new(
+            what,
+            value,
+            "has a control character: only printable text is allowed",
+        ));
     }
     Ok(())
 }
@@ -44,7 +56,11 @@ pub(crate) fn priority(value: i32) -> Result<(), Invalid> {
     if PRIORITY_RANGE.contains(&value) {
         Ok(())
     } else {
-        Err(Invalid::new("priority", value, "is out of range: it must be from -4 to 4"))
+        Err(Invalid::new(
+            "priority",
+            value,
+            "is out of range: it must be from -4 to 4",
+        ))
     }
 }
 
@@ -52,13 +68,21 @@ pub(crate) fn run_at(what: &'static str, value: Timestamp) -> Result<(), Invalid
     if RUN_AT_RANGE_S.contains(&value.as_second()) {
         Ok(())
     } else {
-        Err(Invalid::new(what, value, "is out of range: it must lie between the years 2000 and 2999"))
+        Err(Invalid::new(
+            what,
+            value,
+            "is out of range: it must lie between the years 2000 and 2999",
+        ))
     }
 }
 
 pub(crate) fn delay(value: Duration) -> Result<(), Invalid> {
     if value > Duration::from_secs(900 * 365 * 86_400) {
-        return Err(Invalid::new("delay", format_args!("{value:?}"), "is too long: run_at must lie before the year 3000"));
+        return Err(Invalid::new(
+            "delay",
+            format_args!("{value:?}"),
+            "is too long: run_at must lie before the year 3000",
+        ));
     }
     Ok(())
 }
@@ -67,21 +91,36 @@ pub(crate) fn max_attempts(value: u16) -> Result<(), Invalid> {
     if (1..=MAX_ATTEMPTS_MAX).contains(&value) {
         Ok(())
     } else {
-        Err(Invalid::new("max_attempts", value, "must be a whole number from 1 to 1000"))
+        Err(Invalid::new(
+            "max_attempts",
+            value,
+            "must be a whole number from 1 to 1000",
+        ))
     }
 }
 
 pub(crate) fn timeout(value: Duration) -> Result<(), Invalid> {
     if value < Duration::from_millis(1) || value > TIMEOUT_MAX {
-        return Err(Invalid::new("timeout", format_args!("{value:?}"), "must be from 1 ms to 30 days"));
+        return Err(Invalid::new(
+            "timeout",
+            format_args!("{value:?}"),
+            "must be from 1 ms to 30 days",
+        ));
     }
     Ok(())
 }
 
 pub(crate) fn tags(values: &[String]) -> Result<(), Invalid> {
     if values.len() > TAGS_MAX {
-        let rule = format!("has {} entries: at most {TAGS_MAX} are allowed", values.len());
-        return Err(Invalid::new("tags", values.first().map_or("", String::as_str), rule));
+        let rule = format!(
+            "has {} entries: at most {TAGS_MAX} are allowed",
+            values.len()
+        );
+        return Err(Invalid::new(
+            "tags",
+            values.first().map_or("", String::as_str),
+            rule,
+        ));
     }
     values.iter().try_for_each(|t| name("tag", t))
 }
@@ -90,7 +129,11 @@ pub(crate) fn unique_key(value: &str) -> Result<(), Invalid> {
     if (1..=UNIQUE_KEY_BYTES_MAX).contains(&value.len()) && !value.contains('\0') {
         Ok(())
     } else {
-        Err(Invalid::new("unique_key", value, "must be a text of 1 to 500 bytes"))
+        Err(Invalid::new(
+            "unique_key",
+            value,
+            "must be a text of 1 to 500 bytes",
+        ))
     }
 }
 
@@ -108,7 +151,11 @@ pub(crate) fn json_object(what: &'static str, text: &str, max_bytes: usize) -> R
     }
     if text.len() > max_bytes {
         let rule = format!("is too large: at most {max_bytes} bytes are allowed here");
-        return Err(Invalid::new(what, format_args!("{} bytes", text.len()), rule));
+        return Err(Invalid::new(
+            what,
+            format_args!("{} bytes", text.len()),
+            rule,
+        ));
     }
     no_nul(what, text)
 }
@@ -120,7 +167,11 @@ pub(crate) fn no_nul(what: &'static str, json: &str) -> Result<(), Invalid> {
         // An escaped backslash before it makes it six ordinary characters.
         let backslashes = rest[..at].bytes().rev().take_while(|b| *b == b'\\').count();
         if backslashes % 2 == 0 {
-            return Err(Invalid::new(what, "\\u0000", "holds a NUL character, which Postgres cannot store"));
+            return Err(Invalid::new(
+                what,
+                "\\u0000",
+                "holds a NUL character, which Postgres cannot store",
+            ));
         }
         rest = &rest[at + 6..];
     }
@@ -171,7 +222,11 @@ mod tests {
             ("2999-12-30T00:00:00Z", true),
             ("3000-01-01T00:00:00Z", false),
         ] {
-            assert_eq!(run_at("run_at", text.parse().unwrap()).is_ok(), ok, "{text}");
+            assert_eq!(
+                run_at("run_at", text.parse().unwrap()).is_ok(),
+                ok,
+                "{text}"
+            );
         }
     }
 

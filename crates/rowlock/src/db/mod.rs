@@ -1,17 +1,26 @@
 //! Connections: the only room that speaks to the database driver.
 //!
 //! `conninfo` says which server, as whom, over what; `tls` turns that into encryption; `connect` opens one connection;
-//! `supervise` keeps one open.
+//! `supervise` keeps one open; `pool` shares a few; `query` runs a statement on one; `types` are values on the wire.
 
-#[allow(dead_code, reason = "the worker and the client will use it")]
 mod connect;
 mod conninfo;
-#[allow(dead_code, reason = "the worker and the client will use it")]
+mod pool;
+mod query;
 mod supervise;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod types;
 
 pub use connect::{Attempt, ConnectError};
 pub use conninfo::{ConnInfo, ConnInfoError, Nearest, SslMode, TargetSessionAttrs};
 pub use tls::TlsError;
+
+pub(crate) use connect::{
+    ConnectOptions, Connection, Notification, connect, describe, is_transient,
+};
+pub(crate) use pool::Pool;
+pub(crate) use query::Param;
+pub(crate) use supervise::{Link, LinkError, LinkSpec, Live};
+pub(crate) use types::{Micros, RawJson};

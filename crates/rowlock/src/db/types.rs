@@ -11,7 +11,11 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checke
 pub(crate) struct RawJson<'a>(pub(crate) &'a str);
 
 impl ToSql for RawJson<'_> {
-    fn to_sql(&self, ty: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+    fn to_sql(
+        &self,
+        ty: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
         if *ty == Type::JSONB {
             out.put_u8(1); // the version of the binary format
         }
@@ -88,6 +92,8 @@ mod tests {
     fn infinity_is_no_timestamp() {
         assert_eq!(Micros::NEG_INFINITY.to_timestamp(), None);
         assert_eq!(Micros(i64::MAX).to_timestamp(), None);
-        assert!(Micros::NEG_INFINITY < Micros::from_timestamp("2000-01-01T00:00:00Z".parse().unwrap()));
+        assert!(
+            Micros::NEG_INFINITY < Micros::from_timestamp("2000-01-01T00:00:00Z".parse().unwrap())
+        );
     }
 }

@@ -18,11 +18,13 @@ mod login;
 mod search;
 mod target;
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::mpsc;
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Statement};
 
 use super::conninfo::ConnInfo;
 use driver::Driver;
@@ -46,6 +48,10 @@ pub(crate) struct Connection {
     pub(crate) server_version_num: u32,
     /// The server, for logs.
     pub(crate) server: String,
+    /// What has been prepared in this session, by its text; only used where it is ours alone.
+    pub(super) prepared: Mutex<HashMap<Box<str>, Statement>>,
+    /// Whether a transaction was begun and not ended.
+    pub(super) in_transaction: AtomicBool,
     driver: Driver,
 }
 

@@ -239,6 +239,8 @@ impl Search<'_> {
             direct: session.is_some_and(|mark| mark.is(facts.session.as_deref())),
             server_version_num: facts.server_version_num,
             server: server.to_owned(),
+            prepared: Default::default(),
+            in_transaction: Default::default(),
             driver: opened.driver,
         })
     }
