@@ -19,7 +19,8 @@
 --
 -- Returns the jobs in no particular order, then one row with id null that says how the claim went: cursor_at/cursor_id, where it stopped in each
 -- priority, when rows were passed over that the jobs returned do not show; parked, how many jobs were put away instead of
--- returned (poison, expired, cancelled), in which case it is worth claiming again; more, whether it stopped for its own bound.
+-- returned (poison, expired, cancelled), in which case it is worth claiming again; more, whether it stopped for its own bound;
+-- clock, the database's time.
 create or replace function rowlock.claim_queue(
   from_queue text, want integer, worker bigint, token bigint, lease_ms integer, kinds text[],
   suspects boolean, after_at timestamptz[], after_id bigint[], look_back_ms integer
@@ -27,7 +28,7 @@ create or replace function rowlock.claim_queue(
   queue text, id bigint, kind text, payload jsonb, priority smallint, attempt integer, failures smallint, crashes smallint,
   max_attempts smallint, run_at timestamptz, created_at timestamptz, lease_until timestamptz, tid text, timeout_ms bigint,
   expires_at timestamptz, tags text[], metadata jsonb, trace text,
-  cursor_at timestamptz[], cursor_id bigint[], parked integer, more boolean
+  cursor_at timestamptz[], cursor_id bigint[], parked integer, more boolean, clock timestamptz
 )
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -69,7 +70,7 @@ begin
   if v_queue.paused or want <= 0 then
     return query select c_queue, null::bigint, null::text, null::jsonb, null::smallint, null::integer, null::smallint,
       null::smallint, null::smallint, null::timestamptz, null::timestamptz, null::timestamptz, null::text, null::bigint,
-      null::timestamptz, null::text[], null::jsonb, null::text, null::timestamptz[], null::bigint[], 0, false;
+      null::timestamptz, null::text[], null::jsonb, null::text, null::timestamptz[], null::bigint[], 0, false, v_now;
     return;
   end if;
   if v_kinds is not null then
@@ -145,7 +146,7 @@ begin
         returning j.queue, j.id, j.kind, j.payload, j.priority, j.attempt, j.failures, j.crashes,
           coalesce(j.max_attempts, (v_kinds -> j.kind ->> 'max_attempts')::smallint, v_queue.max_attempts),
           j.run_at, j.created_at, j.lease_until, j.ctid::text, coalesce(j.timeout_ms, (v_kinds -> j.kind ->> 'timeout_ms')::bigint),
-          j.expires_at, j.tags, j.metadata, j.trace, null::timestamptz[], null::bigint[], null::integer, null::boolean;
+          j.expires_at, j.tags, j.metadata, j.trace, null::timestamptz[], null::bigint[], null::integer, null::boolean, null::timestamptz;
     end if;
     if v_poison is not null then
       v_left := v_left - cardinality(v_poison);
@@ -175,7 +176,7 @@ begin
   return query select c_queue, null::bigint, null::text, null::jsonb, null::smallint, null::integer, null::smallint,
     null::smallint, null::smallint, null::timestamptz, null::timestamptz, null::timestamptz, null::text, null::bigint,
     null::timestamptz, null::text[], null::jsonb, null::text,
-    case when v_moved then v_at end, case when v_moved then v_id end, v_parked, v_visited >= c_visit_max;
+    case when v_moved then v_at end, case when v_moved then v_id end, v_parked, v_visited >= c_visit_max, v_now;
 end $$;
 
 -- Puts jobs that killed their workers too often among the dead. The rows are locked by the caller.
@@ -244,7 +245,7 @@ create or replace function rowlock.claim_batch(
   queue text, id bigint, kind text, payload jsonb, priority smallint, attempt integer, failures smallint, crashes smallint,
   max_attempts smallint, run_at timestamptz, created_at timestamptz, lease_until timestamptz, tid text, timeout_ms bigint,
   expires_at timestamptz, tags text[], metadata jsonb, trace text,
-  cursor_at timestamptz[], cursor_id bigint[], parked integer, more boolean
+  cursor_at timestamptz[], cursor_id bigint[], parked integer, more boolean, clock timestamptz
 )
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp

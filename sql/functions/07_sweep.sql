@@ -16,7 +16,7 @@ create or replace function rowlock.sweep(
   queue text, id bigint, kind text, payload jsonb, priority smallint, attempt integer, failures smallint, crashes smallint,
   max_attempts smallint, run_at timestamptz, created_at timestamptz, lease_until timestamptz, tid text, timeout_ms bigint,
   expires_at timestamptz, tags text[], metadata jsonb, trace text,
-  cursor_at timestamptz[], cursor_id bigint[], parked integer, more boolean
+  cursor_at timestamptz[], cursor_id bigint[], parked integer, more boolean, clock timestamptz
 )
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -31,6 +31,7 @@ declare
   v_at    timestamptz[];
   v_id    bigint[];
   v_more  boolean;
+  v_clock timestamptz;
 begin
   perform set_config('synchronous_commit', 'off', true);
   if sweep.token is null or sweep.token = 0 then
@@ -56,6 +57,7 @@ begin
         v_id := v_job.cursor_id;
         v_parked := v_parked + v_job.parked;
         v_more := v_job.more;
+        v_clock := v_job.clock;
         continue;
       end if;
       v_left := v_left - 1;
@@ -74,6 +76,6 @@ begin
   queue := from_queue; id := null; kind := null; payload := null; priority := null; attempt := null; failures := null;
   crashes := null; max_attempts := null; run_at := null; created_at := null; lease_until := null; tid := null;
   timeout_ms := null; expires_at := null; tags := null; metadata := null; trace := null;
-  parked := v_parked; more := v_left <= 0;
+  parked := v_parked; more := v_left <= 0; clock := v_clock;
   return next;
 end $$;
