@@ -1,0 +1,94 @@
+//! Cursors: where the next scan of a queue starts, for each priority. Only hints: a claim without them is always right. Pure.
+
+use crate::db::Micros;
+
+/// Priorities, highest first, as the database scans them.
+pub(crate) const PRIORITIES: usize = 9;
+
+type Position = (Micros, i64);
+
+const START: Position = (Micros::NEG_INFINITY, 0);
+
+/// The last `(run_at, id)` seen in each priority of one queue.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Cursor([Position; PRIORITIES]);
+
+impl Default for Cursor {
+    fn default() -> Self {
+        Self([START; PRIORITIES])
+    }
+}
+
+impl Cursor {
+    /// Which entry belongs to a priority.
+    fn place(priority: i16) -> usize {
+        usize::try_from(4 - priority).unwrap_or(0).min(PRIORITIES - 1)
+    }
+
+    /// A job was claimed here: nothing before it is left for us.
+    pub(crate) fn claimed(&mut self, priority: i16, run_at: Micros, id: i64) {
+        let at = &mut self.0[Self::place(priority)];
+        *at = (*at).max((run_at, id));
+    }
+
+    /// The claim passed over rows up to here.
+    pub(crate) fn passed(&mut self, at: &[Micros], id: &[i64]) {
+        for ((mine, at), id) in self.0.iter_mut().zip(at).zip(id) {
+            *mine = (*mine).max((*at, *id));
+        }
+    }
+
+    /// A full scan took a job behind us and had no room for more: go on from there.
+    pub(crate) fn rewound(&mut self, priority: i16, run_at: Micros, id: i64) {
+        let at = &mut self.0[Self::place(priority)];
+        *at = (*at).min((run_at, id));
+    }
+
+    /// Something came up behind us, nobody knows where.
+    pub(crate) fn reset(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(crate) fn write_to(&self, at: &mut Vec<Micros>, id: &mut Vec<i64>) {
+        at.extend(self.0.iter().map(|p| p.0));
+        id.extend(self.0.iter().map(|p| p.1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn position() -> impl Strategy<Value = (i16, Micros, i64)> {
+        (-4i16..=4, (0i64..100).prop_map(Micros), 0i64..100)
+    }
+
+    proptest! {
+        /// However claims come in, the cursor is the furthest of them in each priority.
+        #[test]
+        fn claims_only_move_it_forward(seen in proptest::collection::vec(position(), 0..50)) {
+            let mut cursor = Cursor::default();
+            for (priority, at, id) in &seen {
+                cursor.claimed(*priority, *at, *id);
+            }
+            for priority in -4..=4 {
+                let furthest = seen.iter().filter(|s| s.0 == priority).map(|s| (s.1, s.2)).max().unwrap_or(START);
+                prop_assert_eq!(cursor.0[Cursor::place(priority)], furthest);
+            }
+        }
+
+        #[test]
+        fn a_rewind_only_moves_it_back(a in position(), b in position()) {
+            let mut cursor = Cursor::default();
+            cursor.claimed(a.0, a.1, a.2);
+            cursor.rewound(a.0, b.1, b.2);
+            prop_assert_eq!(cursor.0[Cursor::place(a.0)], (a.1, a.2).min((b.1, b.2)));
+        }
+    }
+
+    #[test]
+    fn the_highest_priority_comes_first() {
+        assert_eq!((Cursor::place(4), Cursor::place(0), Cursor::place(-4)), (0, 4, 8));
+    }
+}
