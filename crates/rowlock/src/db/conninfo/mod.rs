@@ -181,3 +181,13 @@ fn resolve(
 ) -> Result<build::Built, ConnInfoError> {
     build::build(read(text)?, around)
 }
+
+#[cfg(test)]
+impl ConnInfo {
+    /// Reads a text as if nothing were around: no environment, no files.
+    #[track_caller]
+    pub(crate) fn for_test(text: &str) -> Self {
+        let built = resolve(text, &surroundings::Pretend::new());
+        built.unwrap_or_else(|error| panic!("{text}: {error}")).info
+    }
+}
