@@ -156,8 +156,8 @@ impl FromStr for ConnInfo {
 
 /// The keyword values that a text gives, be it a URL or not.
 fn read(text: &str) -> Result<Settings, ConnInfoError> {
-    let text = text.trim();
-    if let Some(rest) = url::strip_scheme(text) {
+    // Files and variables end in newlines. Pairs may not be trimmed: the last blank may be an escaped one.
+    if let Some(rest) = url::strip_scheme(text.trim()) {
         return url::parse(rest);
     }
     // A URL for something else would read as one long keyword, with the password in it.
