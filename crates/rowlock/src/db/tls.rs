@@ -340,3 +340,74 @@ pub(super) fn explain(error: &rustls::Error, settings: &TlsSettings) -> String {
         other => other.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
+
+    use super::*;
+
+    /// A certificate as `openssl req -x509` makes it: its own authority.
+    fn self_signed(change: fn(&mut CertificateParams)) -> CertificateDer<'static> {
+        let mut params = CertificateParams::new(vec!["db.example".to_owned()]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        change(&mut params);
+        params
+            .self_signed(&KeyPair::generate().unwrap())
+            .unwrap()
+            .into()
+    }
+
+    fn verify(
+        trusted: &CertificateDer<'static>,
+        shown: &CertificateDer<'static>,
+        name: &str,
+    ) -> Result<(), String> {
+        let mut store = RootCertStore::empty();
+        store.add(trusted.clone()).unwrap();
+        let verifier = Verifier {
+            trusted: Some(Trusted {
+                store,
+                certs: vec![trusted.clone()],
+            }),
+            check_name: true,
+            algorithms: ring::default_provider().signature_verification_algorithms,
+        };
+        let name = ServerName::try_from(name).unwrap();
+        verifier
+            .verify_server_cert(shown, &[], &name, &[], UnixTime::now())
+            .map(|_| ())
+            .map_err(|error| explain(&error, &TlsSettings::default()))
+    }
+
+    #[test]
+    fn a_self_signed_certificate_is_trusted_if_it_is_the_root_itself() {
+        let ours = self_signed(|_| {});
+        assert_eq!(verify(&ours, &ours, "db.example"), Ok(()));
+        let error = verify(&ours, &ours, "other.example").unwrap_err();
+        assert!(
+            error.contains("db.example") && error.contains("not for other.example"),
+            "{error}"
+        );
+        let other = self_signed(|_| {});
+        let error = verify(&ours, &other, "db.example").unwrap_err();
+        assert!(error.contains("CA:TRUE"), "{error}");
+    }
+
+    #[test]
+    fn a_trusted_certificate_still_has_its_dates() {
+        let expired = self_signed(|params| {
+            params.not_before = date_time_ymd(2020, 1, 1);
+            params.not_after = date_time_ymd(2021, 1, 1);
+        });
+        let error = verify(&expired, &expired, "db.example").unwrap_err();
+        assert!(error.contains("expired"), "{error}");
+    }
+
+    #[test]
+    fn a_certificate_without_names_is_for_nobody() {
+        let nameless = self_signed(|params| params.subject_alt_names.clear());
+        let error = verify(&nameless, &nameless, "db.example").unwrap_err();
+        assert!(error.contains("names no host"), "{error}");
+    }
+}

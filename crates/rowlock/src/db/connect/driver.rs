@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
-use tokio::task::AbortHandle;
 use tokio_postgres::AsyncMessage;
+use tokio_util::sync::CancellationToken;
 
 use super::Notification;
 use super::error::describe;
@@ -15,7 +15,7 @@ use super::error::describe;
 /// The running task of one connection. Ends by itself when the client is dropped.
 #[derive(Debug)]
 pub(super) struct Driver {
-    task: AbortHandle,
+    given_up: CancellationToken,
     reason: watch::Receiver<Option<Arc<str>>>,
 }
 
@@ -29,37 +29,39 @@ impl Driver {
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let (sender, reason) = watch::channel(None);
-        let task = tokio::spawn(async move {
-            let end = drive(connection, notifications).await;
-            sender.send_replace(Some(end.into()));
+        let given_up = CancellationToken::new();
+        let stop = given_up.clone();
+        tokio::spawn(async move {
+            let work = drive(connection, notifications);
+            let end = stop.run_until_cancelled(work).await;
+            sender.send_replace(Some(end.map_or_else(given_up_reason, Into::into)));
         });
-        Self {
-            task: task.abort_handle(),
-            reason,
-        }
+        Self { given_up, reason }
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.task.is_finished() || self.reason.borrow().is_some()
+        // The channel closes without a reason if the runtime drops the task.
+        self.given_up.is_cancelled()
+            || self.reason.has_changed().is_err()
+            || self.reason.borrow().is_some()
     }
 
     /// Waits for the end and says why it came.
     pub(super) async fn closed(&self) -> Arc<str> {
         let mut reason = self.reason.clone();
         match reason.wait_for(Option::is_some).await {
-            Ok(reason) => reason.clone().unwrap_or_else(given_up),
-            // The task was aborted.
-            Err(_) => given_up(),
+            Ok(reason) => reason.clone().unwrap_or_else(given_up_reason),
+            Err(_) => given_up_reason(),
         }
     }
 
     /// Closes the socket at once. Requests under way fail.
     pub(super) fn abort(&self) {
-        self.task.abort();
+        self.given_up.cancel();
     }
 }
 
-fn given_up() -> Arc<str> {
+fn given_up_reason() -> Arc<str> {
     "it was given up".into()
 }
 

@@ -370,3 +370,29 @@ pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_read_as_people_say_them() {
+        assert_eq!(version(130_014), "13.14");
+        assert_eq!(version(90_624), "9.6");
+        assert_eq!(version(100_023), "10.23");
+    }
+
+    #[test]
+    fn only_passing_trouble_is_worth_another_try() {
+        for code in [
+            "08006", "08P01", "40001", "40P01", "53300", "55P03", "57P01", "58030",
+        ] {
+            assert!(is_transient_code(code), "{code}");
+        }
+        for code in [
+            "22023", "28P01", "3D000", "42501", "42883", "55000", "XX000", "",
+        ] {
+            assert!(!is_transient_code(code), "{code}");
+        }
+    }
+}

@@ -1,12 +1,14 @@
 //! Opening one connection: which server, which encryption, straight or through a pooler.
 //!
 //! Promises: tries the servers as libpq would (order, addresses, fallbacks of `sslmode`, `target_session_attrs`), gives
-//! each `connect_timeout` for everything from name lookup to set-up, and says for each why it did not work.
+//! each address `connect_timeout` for everything from the first packet to the end of set-up (and the name lookup as much),
+//! and says for each why it did not work.
 //! Must not: try again later (`supervise` does), or prepare anything on the connection.
 //!
 //! A *direct* connection is one whose session is ours alone. Behind a pooler in transaction mode each transaction may run
 //! in another session, so that named prepared statements, `LISTEN` and settings are lost between them. To tell, the
-//! start-up options set `rowlock.session` to a random value: a pooler refuses the options or does not pass them on.
+//! start-up options set `rowlock.session` to a random value: a pooler refuses the options or does not pass them on. That
+//! takes a pooler in session mode for one in transaction mode, which costs a little speed and no correctness.
 //!
 //! A direct connection also starts with `default_transaction_isolation = read committed`. On others the caller must
 //! name the isolation level with each transaction (`BEGIN ISOLATION LEVEL READ COMMITTED`), as a database whose default

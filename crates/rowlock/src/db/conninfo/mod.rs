@@ -156,8 +156,8 @@ impl FromStr for ConnInfo {
 
 /// The keyword values that a text gives, be it a URL or not.
 fn read(text: &str) -> Result<Settings, ConnInfoError> {
-    let text = text.trim();
-    if let Some(rest) = url::strip_scheme(text) {
+    // Files and variables end in newlines. Pairs may not be trimmed: the last blank may be an escaped one.
+    if let Some(rest) = url::strip_scheme(text.trim()) {
         return url::parse(rest);
     }
     // A URL for something else would read as one long keyword, with the password in it.
@@ -180,4 +180,14 @@ fn resolve(
     around: &dyn surroundings::Surroundings,
 ) -> Result<build::Built, ConnInfoError> {
     build::build(read(text)?, around)
+}
+
+#[cfg(test)]
+impl ConnInfo {
+    /// Reads a text as if nothing were around: no environment, no files.
+    #[track_caller]
+    pub(crate) fn for_test(text: &str) -> Self {
+        let built = resolve(text, &surroundings::Pretend::new());
+        built.unwrap_or_else(|error| panic!("{text}: {error}")).info
+    }
 }

@@ -43,6 +43,10 @@ impl Surroundings for Process {
         whoami::username().ok().filter(|name| !name.is_empty())
     }
 
+    #[allow(
+        deprecated,
+        reason = "deprecated until Rust 1.87, for a flaw on Windows only"
+    )]
     fn home(&self) -> Option<PathBuf> {
         std::env::home_dir().filter(|home| !home.as_os_str().is_empty())
     }

@@ -204,6 +204,13 @@ fn a_scheme_of_another_system_is_named() {
 }
 
 #[test]
+fn blanks_around_a_text_do_not_count() {
+    assert_eq!(info(" \tpostgres://h/db\n").dbname(), "db");
+    assert_eq!(info("\n dbname=db \n").dbname(), "db");
+    assert_eq!(info("dbname=db\\ ").dbname(), "db ");
+}
+
+#[test]
 fn numbers_below_one_mean_no_limit() {
     let info = info(
         "connect_timeout=0 tcp_user_timeout=0 keepalives_idle=0 keepalives_interval=-1 keepalives_count=0",

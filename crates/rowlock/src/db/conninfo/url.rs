@@ -99,11 +99,12 @@ fn read_hosts(hosts: &str, settings: &mut Settings) -> Result<(), ConnInfoError>
         names.push(name);
         ports.push(port.unwrap_or_default());
     }
-    if names.iter().any(|name| !name.is_empty()) {
-        settings.set("host", decode(&names.join(","), "the host")?);
-    }
-    if ports.iter().any(|port| !port.is_empty()) {
-        settings.set("port", decode(&ports.join(","), "the port")?);
+    // A list of empty entries stands for that many defaults.
+    for (keyword, list, what) in [("host", names, "the host"), ("port", ports, "the port")] {
+        let list = decode(&list.join(","), what)?;
+        if !list.is_empty() {
+            settings.set(keyword, list);
+        }
     }
     Ok(())
 }
@@ -296,7 +297,8 @@ mod tests {
             "postgresql://[::1]:1,b",
             &[("host", "::1,b"), ("port", "1,")],
         );
-        check("postgresql://a,b", &[("host", "a,b")]);
+        check("postgresql://a,b", &[("host", "a,b"), ("port", ",")]);
+        check("postgresql://,", &[("host", ","), ("port", ",")]);
     }
 
     #[test]
