@@ -1,0 +1,307 @@
+//! Acknowledgements: what handlers said, gathered and sent in one statement per queue and verb.
+//!
+//! The next flush starts when the last returns, so batches size themselves and an idle queue pays no delay. An acknowledgement is
+//! kept until the database has answered it: a broken connection costs a repetition, and the fence makes that harmless. One bad item
+//! never blocks the others.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use futures_util::future::{BoxFuture, join_all};
+use tokio::sync::Notify;
+use tokio_postgres::types::Type;
+
+use super::attempt::Attempt;
+use super::core::{Core, lock};
+use super::outcome::Outcome;
+use super::telemetry::AckMeters;
+use crate::db::{Link, RawJson};
+use crate::error::{Error, Result};
+use crate::job::whole_ms;
+use crate::validate;
+
+/// Most jobs in one statement.
+const BATCH_MAX: usize = 1000;
+/// A row that somebody has locked is tried again after this long.
+const BUSY_AGAIN: Duration = Duration::from_millis(50);
+/// After an error that is neither the connection's nor the data's.
+const ERROR_AGAIN: Duration = Duration::from_secs(1);
+
+const NOT_COMMITTED: &str = "the handler completed the job in a transaction that was not committed";
+
+/// What is to become of a claimed job.
+pub(super) enum Verdict {
+    Outcome(Outcome),
+    /// Give it back as if it had not been claimed.
+    Release,
+}
+
+/// An acknowledgement on its way.
+pub(super) struct Ack {
+    attempt: Arc<Attempt>,
+    verdict: Verdict,
+    ran: Option<Duration>,
+}
+
+impl Ack {
+    pub(super) fn new(attempt: Arc<Attempt>, verdict: Verdict) -> Self {
+        let ran = attempt.ran();
+        Self { attempt, verdict, ran }
+    }
+
+    fn verb(&self) -> Verb {
+        match &self.verdict {
+            // Only the database knows whether the handler's transaction committed: if it did, the job is gone and this is
+            // answered with "lost"; if not, the attempt has failed.
+            Verdict::Outcome(Outcome::Done(_)) if self.attempt.completed_in_tx.load(Relaxed) => Verb::Fail,
+            Verdict::Outcome(Outcome::Done(_)) => Verb::Complete,
+            Verdict::Outcome(Outcome::Snooze(_)) => Verb::Snooze,
+            Verdict::Outcome(_) => Verb::Fail,
+            Verdict::Release => Verb::Release,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Verb {
+    Complete,
+    Fail,
+    Snooze,
+    Release,
+}
+
+/// Acknowledgements that wait to be sent.
+#[derive(Default)]
+pub(super) struct Acks {
+    waiting: Mutex<Vec<Ack>>,
+    pushed: Notify,
+}
+
+impl Acks {
+    pub(super) fn push(&self, ack: Ack) {
+        let first = {
+            let mut waiting = lock(&self.waiting);
+            waiting.push(ack);
+            waiting.len() == 1
+        };
+        // The others find the bell already rung.
+        if first {
+            self.pushed.notify_one();
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        lock(&self.waiting).len()
+    }
+
+    fn take(&self) -> Vec<Ack> {
+        std::mem::take(&mut *lock(&self.waiting))
+    }
+
+    fn put_back(&self, acks: Vec<Ack>) {
+        if acks.is_empty() {
+            return;
+        }
+        lock(&self.waiting).extend(acks);
+        self.pushed.notify_one();
+    }
+}
+
+/// Sends acknowledgements until the worker is stopped and none is left.
+pub(super) async fn ack_loop(core: Arc<Core>, link: Arc<Link>) {
+    let meters = AckMeters::new();
+    loop {
+        tokio::select! {
+            () = core.acks.pushed.notified() => {}
+            () = core.stopped.cancelled() => return,
+        }
+        let acks = core.acks.take();
+        if acks.is_empty() {
+            continue;
+        }
+        let began = Instant::now();
+        meters.batch.record(acks.len() as f64);
+        let again = core.flush(&link, acks).await;
+        meters.seconds.record(began.elapsed().as_secs_f64());
+        // The rest waits for a moment beside the others, which must not wait with it.
+        for (after, acks) in again {
+            let core = core.clone();
+            tokio::spawn(async move {
+                core.pause(after).await;
+                core.acks.put_back(acks);
+            });
+        }
+    }
+}
+
+/// What must be sent again, and when.
+type Again = Vec<(Duration, Vec<Ack>)>;
+
+impl Core {
+    /// Sends a batch: one statement for each queue and verb, all under way at once.
+    async fn flush(&self, link: &Link, acks: Vec<Ack>) -> Again {
+        let mut groups: HashMap<(usize, Verb), Vec<Ack>> = HashMap::new();
+        for ack in acks {
+            groups.entry((ack.attempt.lane.number, ack.verb())).or_default().push(ack);
+        }
+        let mut sends = Vec::new();
+        for ((_, verb), mut acks) in groups {
+            // In the order of the ids, so that no two statements can wait for each other in a circle.
+            acks.sort_unstable_by_key(|a| a.attempt.id);
+            while acks.len() > BATCH_MAX {
+                let rest = acks.split_off(BATCH_MAX);
+                sends.push(self.send(link, verb, std::mem::replace(&mut acks, rest)));
+            }
+            sends.push(self.send(link, verb, acks));
+        }
+        join_all(sends).await.into_iter().flatten().collect()
+    }
+
+    /// Sends one statement and deals with the answer.
+    fn send<'a>(&'a self, link: &'a Link, verb: Verb, mut acks: Vec<Ack>) -> BoxFuture<'a, Again> {
+        Box::pin(async move {
+            match self.call(link, verb, &acks).await {
+                Ok(answer) => self.settle(acks, verb, &answer),
+                Err(e) if e.is_bad_data() && acks.len() > 1 => {
+                    // One of them cannot be stored: halve until it stands alone.
+                    let rest = acks.split_off(acks.len() / 2);
+                    let mut again = self.send(link, verb, acks).await;
+                    again.extend(self.send(link, verb, rest).await);
+                    again
+                }
+                Err(e) if e.is_bad_data() => {
+                    // The one that cannot be stored as it is becomes a failure that says why.
+                    tracing::error!(id = acks[0].attempt.id, error = %e, ?verb, "an outcome cannot be stored");
+                    if verb == Verb::Fail {
+                        // Even that cannot be stored. Its lease will run out.
+                        self.forget(&acks);
+                        return Vec::new();
+                    }
+                    acks[0].verdict = Verdict::Outcome(Outcome::Dead(format!("its outcome cannot be stored: {e}")));
+                    vec![(Duration::ZERO, acks)]
+                }
+                Err(e) => {
+                    let after = if e.is_retryable() { Duration::from_millis(100) } else { ERROR_AGAIN };
+                    tracing::warn!(error = %e, jobs = acks.len(), "cannot acknowledge, will try again");
+                    vec![(after, acks)]
+                }
+            }
+        })
+    }
+
+    async fn call(&self, link: &Link, verb: Verb, acks: &[Ack]) -> Result<Answer> {
+        let queue: &str = acks[0].attempt.queue();
+        let ids: Vec<i64> = acks.iter().map(|a| a.attempt.id).collect();
+        let tokens: Vec<i64> = acks.iter().map(|a| a.attempt.token).collect();
+        let (queue, ids, tokens) = ((&queue as _, Type::TEXT), (&ids as _, Type::INT8_ARRAY), (&tokens as _, Type::INT8_ARRAY));
+        let rows = match verb {
+            Verb::Complete => {
+                let tids: Vec<String> = acks.iter().map(|a| a.attempt.tid()).collect();
+                let results: Vec<Option<RawJson<'_>>> = acks
+                    .iter()
+                    .map(|a| match &a.verdict {
+                        Verdict::Outcome(Outcome::Done(result)) => result.as_deref().map(|r| RawJson(r.get())),
+                        _ => None,
+                    })
+                    .collect();
+                let results = results.iter().any(Option::is_some).then_some(results);
+                let ran: Vec<Option<i32>> =
+                    acks.iter().map(|a| a.ran.map(|r| i32::try_from(r.as_millis()).unwrap_or(i32::MAX))).collect();
+                self.rows(
+                    link,
+                    "complete jobs",
+                    "select lost, busy from rowlock.complete($1, $2, $3, $4, $5, $6)",
+                    &[queue, ids, tokens, (&tids, Type::TEXT_ARRAY), (&results, Type::JSONB_ARRAY), (&ran, Type::INT4_ARRAY)],
+                )
+                .await?
+            }
+            Verb::Fail => {
+                let said: Vec<(String, Option<i64>, Option<&str>)> = acks.iter().map(|a| failure(&a.verdict)).collect();
+                let errors: Vec<&str> = said.iter().map(|s| &*s.0).collect();
+                let retry_ms: Vec<Option<i64>> = said.iter().map(|s| s.1).collect();
+                let fates: Vec<Option<&str>> = said.iter().map(|s| s.2).collect();
+                self.rows(
+                    link,
+                    "record failures",
+                    "select lost, busy from rowlock.fail($1, $2, $3, $4, $5, $6)",
+                    &[queue, ids, tokens, (&errors, Type::TEXT_ARRAY), (&retry_ms, Type::INT8_ARRAY), (&fates, Type::TEXT_ARRAY)],
+                )
+                .await?
+            }
+            Verb::Snooze => {
+                let delays: Vec<i64> = acks
+                    .iter()
+                    .map(|a| match &a.verdict {
+                        Verdict::Outcome(Outcome::Snooze(d)) => within_a_year(*d),
+                        _ => 0,
+                    })
+                    .collect();
+                self.rows(
+                    link,
+                    "snooze jobs",
+                    "select lost, busy from rowlock.snooze($1, $2, $3, $4)",
+                    &[queue, ids, tokens, (&delays, Type::INT8_ARRAY)],
+                )
+                .await?
+            }
+            Verb::Release => {
+                self.rows(link, "give jobs back", "select lost, busy from rowlock.release($1, $2, $3)", &[queue, ids, tokens]).await?
+            }
+        };
+        let row = rows.first().ok_or_else(|| Error::Closed { doing: "read an acknowledgement's answer".into() })?;
+        Ok(Answer { lost: row.get(0), busy: row.get(1) })
+    }
+
+    /// The database has answered: forget what is settled, keep what was busy.
+    fn settle(&self, mut acks: Vec<Ack>, verb: Verb, answer: &Answer) -> Again {
+        let mut busy = Vec::new();
+        if !answer.busy.is_empty() {
+            let (again, settled): (Vec<_>, Vec<_>) = acks.into_iter().partition(|a| answer.busy.contains(&a.attempt.id));
+            acks = settled;
+            busy = again;
+        }
+        for ack in acks.iter().filter(|a| answer.lost.contains(&a.attempt.id)) {
+            let a = &ack.attempt;
+            if a.completed_in_tx.load(Relaxed) {
+                tracing::trace!(id = a.id, "completed in the handler's transaction");
+            } else {
+                a.lane.meters.lost.increment(1);
+                tracing::warn!(id = a.id, kind = %a.kind, queue = %a.queue(), attempt = a.number, ?verb,
+                    "the lease was lost: another attempt has the job, or this was acknowledged before a connection broke");
+            }
+        }
+        self.forget(&acks);
+        if busy.is_empty() { Vec::new() } else { vec![(BUSY_AGAIN, busy)] }
+    }
+
+    fn forget(&self, acks: &[Ack]) {
+        {
+            let mut held = lock(&self.held);
+            for ack in acks {
+                held.remove(&ack.attempt.id);
+            }
+        }
+        self.acks_settled.notify_waiters();
+    }
+}
+
+struct Answer {
+    lost: Vec<i64>,
+    busy: Vec<i64>,
+}
+
+/// What `rowlock.fail` is told: the error, when to try again, and the fate.
+fn failure(verdict: &Verdict) -> (String, Option<i64>, Option<&'static str>) {
+    match verdict {
+        Verdict::Outcome(Outcome::Retry { error, after }) => (validate::storable(error), after.map(within_a_year), None),
+        Verdict::Outcome(Outcome::Cancel(reason)) => (validate::storable(reason), None, Some("cancelled")),
+        Verdict::Outcome(Outcome::Dead(error)) => (validate::storable(error), None, Some("refused")),
+        _ => (NOT_COMMITTED.into(), None, None),
+    }
+}
+
+fn within_a_year(d: Duration) -> i64 {
+    whole_ms(d).min(365 * 86_400 * 1000)
+}

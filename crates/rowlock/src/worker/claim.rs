@@ -1,0 +1,406 @@
+//! The claim loop: ask for jobs when there is room, wait when there are none.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::attempt::{Attempt, Origin, column};
+use super::core::{Core, lock};
+use super::idle::{ARMED_FOR, Idle, Step};
+use super::lane::Lane;
+use super::run::fill_slots;
+use super::slots::Wanted;
+use crate::db::{Link, Micros};
+use crate::error::Result;
+
+/// Queues in one claim statement; more of them are asked in turn.
+const LANES_PER_CLAIM: usize = 64;
+/// So far ahead of the handlers, in time, jobs are claimed.
+const AHEAD: Duration = Duration::from_millis(30);
+/// Rows commit out of order by about this much under load…
+const LOOK_BACK: Duration = Duration::from_millis(50);
+/// …and so often a busy worker looks back for them.
+const LOOK_BACK_EVERY: Duration = Duration::from_millis(20);
+/// With so many acknowledgements unsent, claiming more would only pile up.
+const UNSENT_MAX: usize = 20_000;
+
+const SQL: &str = "select * from rowlock.claim_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+
+/// What a claim brought.
+#[derive(Debug, Default)]
+pub(super) struct Claimed {
+    pub(super) jobs: usize,
+    pub(super) parked: i32,
+    /// It stopped for its own bound, or brought all that was asked for: there may be more.
+    pub(super) more: bool,
+}
+
+/// Claims until the worker stops.
+pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>) {
+    let mut idle = Idle::new(core.config.poll);
+    let mut pace = Pace::new(core.config.ahead_max);
+    let mut looked_back = Instant::now();
+    loop {
+        // Wait for room before looking for jobs.
+        let Some(wanted) = core.wait_for_room(&mut pace).await else { return };
+
+        let look_back = if idle.may_be_armed() || looked_back.elapsed() >= LOOK_BACK_EVERY {
+            looked_back = Instant::now();
+            idle.look_back().max(LOOK_BACK)
+        } else {
+            Duration::ZERO
+        };
+        // Whoever rings from here on is heard below, even if the claim just missed what it rang for.
+        let rung = core.bell.notified();
+        tokio::pin!(rung);
+        rung.as_mut().enable();
+
+        let claimed = tokio::select! {
+            claimed = core.claim(&link, &wanted, look_back) => claimed,
+            () = core.stopped.cancelled() => return,
+        };
+        match claimed {
+            Ok(claimed) if claimed.jobs > 0 || claimed.parked > 0 || claimed.more => {
+                if claimed.more && claimed.jobs >= 50 && idle.may_be_armed() {
+                    // The queue is flooding: nobody has to ring for a while.
+                    core.disarm(&link).await;
+                }
+                if claimed.jobs > 0 {
+                    idle.busy();
+                }
+                fill_slots(&core);
+            }
+            Ok(_) => {
+                if core.stopping.is_cancelled() {
+                    return;
+                }
+                if core.is_drained() {
+                    core.drained.notify_waiters();
+                }
+                core.wait_idle(&link, &mut idle, rung).await;
+            }
+            Err(e) => {
+                tracing::warn!(error = %e, "cannot claim, will try again");
+                let after = if e.is_retryable() { Duration::from_millis(100) } else { Duration::from_secs(1) };
+                if !core.pause(after).await {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Waits until more jobs are wanted, and says how many. `None` when the worker stops.
+    async fn wait_for_room(&self, pace: &mut Pace) -> Option<Wanted> {
+        loop {
+            let freed = self.room.notified();
+            tokio::pin!(freed);
+            freed.as_mut().enable();
+            if self.stopping.is_cancelled() {
+                return None;
+            }
+            let ahead = pace.ahead(self.finished.load(Relaxed), Instant::now());
+            self.low_water.store(ahead / 2, Relaxed);
+            let (wanted, waiting) = {
+                let slots = lock(&self.slots);
+                (slots.wanted(ahead), slots.waiting())
+            };
+            // A few at a time would be many claims: wait until a good part of what may wait is used up.
+            if wanted.total > 0 && (wanted.free > 0 || waiting <= ahead / 2) && self.acks.len() < UNSENT_MAX {
+                return Some(wanted);
+            }
+            tokio::select! {
+                () = freed => {}
+                () = self.stopping.cancelled() => return None,
+                // Handlers that pause change the pace without finishing anything.
+                () = tokio::time::sleep(Duration::from_millis(200)) => {}
+            }
+        }
+    }
+
+    async fn claim(&self, link: &Link, wanted: &Wanted, look_back: Duration) -> Result<Claimed> {
+        let mut all = Claimed::default();
+        for lanes in wanted.lanes.chunks(LANES_PER_CLAIM) {
+            let want = wanted.total.saturating_sub(all.jobs);
+            if want == 0 {
+                break;
+            }
+            let began = Instant::now();
+            let token = random_token();
+            let suspects = wanted.total <= wanted.free;
+            let rows = self.send_claim(link, lanes, want, token, suspects, look_back).await?;
+            self.meters.claim.record(began.elapsed().as_secs_f64());
+            let claimed = self.take_in(rows, token, began, Taken::Claimed { limit: want });
+            all.jobs += claimed.jobs;
+            all.parked += claimed.parked;
+            all.more |= claimed.more;
+        }
+        Ok(all)
+    }
+
+    async fn send_claim(
+        &self,
+        link: &Link,
+        lanes: &[(usize, usize)],
+        want: usize,
+        token: i64,
+        suspects: bool,
+        look_back: Duration,
+    ) -> Result<Vec<Row>> {
+        let mut queues: Vec<Arc<str>> = Vec::with_capacity(lanes.len());
+        let mut wants: Vec<i32> = Vec::with_capacity(lanes.len());
+        let (mut after_at, mut after_id) = (Vec::new(), Vec::new());
+        for (number, room) in lanes {
+            let lane = self.lane(*number);
+            lock(&lane.cursor).write_to(&mut after_at, &mut after_id);
+            queues.push(lane.queue.clone());
+            wants.push(i32::try_from(*room).unwrap_or(i32::MAX));
+        }
+        let queues: Vec<&str> = queues.iter().map(|q| &**q).collect();
+        let want = i32::try_from(want).unwrap_or(i32::MAX);
+        let worker = self.worker_id();
+        let lease_ms = self.lease_ms();
+        let look_back_ms = i32::try_from(look_back.as_millis()).unwrap_or(i32::MAX);
+        self.rows(
+            link,
+            "claim jobs",
+            SQL,
+            &[
+                (&queues, Type::TEXT_ARRAY),
+                (&wants, Type::INT4_ARRAY),
+                (&want, Type::INT4),
+                (&worker, Type::INT8),
+                (&token, Type::INT8),
+                (&lease_ms, Type::INT4),
+                (&self.kinds, Type::TEXT_ARRAY),
+                (&suspects, Type::BOOL),
+                (&after_at, Type::TIMESTAMPTZ_ARRAY),
+                (&after_id, Type::INT8_ARRAY),
+                (&look_back_ms, Type::INT4),
+            ],
+        )
+        .await
+    }
+
+    pub(super) fn lease_ms(&self) -> Option<i32> {
+        self.config.lease.map(|l| i32::try_from(l.as_millis()).unwrap_or(i32::MAX))
+    }
+
+    /// Takes the rows of a claim in: jobs into the slots, positions into the cursors.
+    pub(super) fn take_in(&self, rows: Vec<Row>, token: i64, began: Instant, how: Taken) -> Claimed {
+        let mut claimed = Claimed::default();
+        let mut jobs: Vec<&Row> = Vec::new();
+        for row in &rows {
+            if row.get::<_, Option<i64>>(column::ID).is_some() {
+                jobs.push(row);
+                continue;
+            }
+            // The row that ends a queue.
+            let Some(number) = self.lane_of(row.get(column::QUEUE)) else { continue };
+            let lane = self.lane(number);
+            let parked: i32 = row.get::<_, Option<i32>>(column::PARKED).unwrap_or(0);
+            if parked > 0 {
+                lane.meters.parked.increment(u64::try_from(parked).unwrap_or(0));
+            }
+            claimed.parked += parked;
+            claimed.more |= row.get::<_, Option<bool>>(column::MORE).unwrap_or(false);
+            claimed.jobs += jobs.len();
+            if let Some(clock) = row.get::<_, Option<Micros>>(column::CLOCK) {
+                self.take_in_lane(&lane, std::mem::take(&mut jobs), &Origin { lane: lane.clone(), token, claimed: began, clock }, how);
+            }
+            if let (Taken::Claimed { .. }, Some(at), Some(id)) =
+                (how, row.get::<_, Option<Vec<Micros>>>(column::CURSOR_AT), row.get::<_, Option<Vec<i64>>>(column::CURSOR_ID))
+            {
+                lock(&lane.cursor).passed(&at, &id);
+            }
+        }
+        if let Taken::Claimed { limit } = how {
+            claimed.more |= claimed.jobs >= limit;
+        }
+        claimed
+    }
+
+    fn take_in_lane(&self, lane: &Lane, mut jobs: Vec<&Row>, origin: &Origin, how: Taken) {
+        if jobs.is_empty() {
+            return;
+        }
+        // The update returned them in the order of their places on disk.
+        jobs.sort_by_cached_key(|r| {
+            let (priority, run_at, id): (i16, Micros, i64) = (r.get(column::PRIORITY), r.get(column::RUN_AT), r.get(column::ID));
+            (-priority, run_at, id)
+        });
+        lane.meters.claimed.increment(jobs.len() as u64);
+        let mut attempts = Vec::with_capacity(jobs.len());
+        {
+            let mut cursor = lock(&lane.cursor);
+            for row in jobs {
+                let Some(handler) = self.registry.get(row.get(column::KIND)) else { continue };
+                let attempt = Arc::new(Attempt::new(row, origin, handler.clone()));
+                match how {
+                    Taken::Claimed { .. } => cursor.claimed(attempt.priority, attempt.run_at, attempt.id),
+                    Taken::Swept { full: true } => cursor.rewound(attempt.priority, attempt.run_at, attempt.id),
+                    Taken::Swept { full: false } => {}
+                }
+                lane.meters.wait.record(attempt.waited.as_secs_f64());
+                attempts.push(attempt);
+            }
+        }
+        {
+            let mut held = lock(&self.held);
+            held.extend(attempts.iter().map(|a| (a.id, a.clone())));
+        }
+        let mut slots = lock(&self.slots);
+        match how {
+            Taken::Claimed { .. } => slots.add(lane.number, attempts),
+            Taken::Swept { .. } => slots.add_first(lane.number, attempts.into_iter().rev()),
+        }
+    }
+
+    /// One step of waiting for something to do.
+    async fn wait_idle(&self, link: &Link, idle: &mut Idle, rung: impl Future<Output = ()>) {
+        let listening = self.listening.load(Relaxed);
+        let step = idle.empty(Instant::now(), listening, rand::random());
+        let wait = match step {
+            Step::Wait(wait) => wait,
+            Step::Arm => {
+                match self.arm(link).await {
+                    Ok((xid, next_due)) => idle.armed(Instant::now(), xid, next_due),
+                    Err(e) => tracing::debug!(error = %e, "cannot arm the bell"),
+                }
+                return;
+            }
+            Step::Settle(wait, _) => wait,
+        };
+        let was_rung = tokio::select! {
+            () = rung => true,
+            () = tokio::time::sleep(wait) => false,
+            () = self.stopping.cancelled() => false,
+        };
+        if was_rung && idle.may_be_armed() {
+            // If the claim that follows finds nothing, what was rung for may lie behind the cursors.
+            self.sweep.notify_one();
+        }
+        if let Step::Settle(_, xid) = step {
+            if self.oldest_xid(link).await.is_ok_and(|oldest| oldest >= xid) {
+                idle.settled();
+            }
+        }
+    }
+
+    async fn arm(&self, link: &Link) -> Result<(i64, Option<Duration>)> {
+        let (queues, for_ms) = (self.queue_names(), ARMED_FOR.as_millis() as i32);
+        let rows = self
+            .rows(
+                link,
+                "arm the bell",
+                "select xid, (extract(epoch from next_at - rowlock.clock()) * 1000)::bigint from rowlock.arm($1, $2)",
+                &[(&queues, Type::TEXT_ARRAY), (&for_ms, Type::INT4)],
+            )
+            .await?;
+        let due = rows.first().and_then(|r| r.get::<_, Option<i64>>(1));
+        let due = due.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0)));
+        Ok((rows.first().map_or(0, |r| r.get(0)), due))
+    }
+
+    async fn disarm(&self, link: &Link) {
+        let queues = self.queue_names();
+        let _ = self.rows(link, "disarm the bell", "select rowlock.disarm($1)", &[(&queues, Type::TEXT_ARRAY)]).await;
+    }
+
+    async fn oldest_xid(&self, link: &Link) -> Result<i64> {
+        let rows = self.rows(link, "look for open transactions", "select rowlock.oldest_xid()", &[]).await?;
+        Ok(rows.first().map_or(0, |r| r.get(0)))
+    }
+
+    /// Whether nothing is claimed and nothing waits to be acknowledged.
+    pub(super) fn is_drained(&self) -> bool {
+        lock(&self.held).is_empty()
+    }
+}
+
+/// By which way jobs came in.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Taken {
+    /// By a claim that could have brought up to `limit`.
+    Claimed { limit: usize },
+    /// By a full scan; `full`: it had no room for more.
+    Swept { full: bool },
+}
+
+/// 62 random bits, never 0.
+pub(super) fn random_token() -> i64 {
+    (rand::random::<i64>() & (i64::MAX >> 1)) | 1
+}
+
+/// How many jobs to hold beyond the free slots: as many as the handlers finish in a moment. So short jobs never wait for the
+/// database, and long ones are left for others. Pure.
+#[derive(Debug)]
+struct Pace {
+    max: usize,
+    finished: u64,
+    at: Option<Instant>,
+    per_second: f64,
+}
+
+impl Pace {
+    fn new(max: usize) -> Self {
+        Self { max, finished: 0, at: None, per_second: 0.0 }
+    }
+
+    fn ahead(&mut self, finished: u64, now: Instant) -> usize {
+        let since = self.at.map_or(Duration::ZERO, |at| now.duration_since(at));
+        if self.at.is_none() || since >= Duration::from_millis(2) {
+            if self.at.is_some() {
+                let rate = (finished - self.finished) as f64 / since.as_secs_f64();
+                // Follows within about 50 ms, up and down.
+                let weight = (since.as_secs_f64() / 0.05).min(1.0);
+                self.per_second += (rate - self.per_second) * weight;
+            }
+            self.finished = finished;
+            self.at = Some(now);
+        }
+        ((self.per_second * AHEAD.as_secs_f64()) as usize).min(self.max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pace_follows_the_handlers() {
+        let (mut pace, mut now) = (Pace::new(1000), Instant::now());
+        assert_eq!(pace.ahead(0, now), 0, "nothing is known yet");
+        let mut finished = 0;
+        for _ in 0..100 {
+            now += Duration::from_millis(5);
+            finished += 50;
+            pace.ahead(finished, now);
+        }
+        let fast = pace.ahead(finished, now);
+        assert!((280..=310).contains(&fast), "10,000 a second for 30 ms: {fast}");
+        for _ in 0..100 {
+            now += Duration::from_millis(20);
+            pace.ahead(finished, now);
+        }
+        assert_eq!(pace.ahead(finished, now), 0, "nothing finishes any more");
+    }
+
+    #[test]
+    fn the_pace_has_a_limit() {
+        let (mut pace, now) = (Pace::new(1000), Instant::now());
+        pace.ahead(0, now);
+        assert_eq!(pace.ahead(10_000_000, now + Duration::from_secs(1)), 1000);
+    }
+
+    #[test]
+    fn tokens_are_positive_and_never_zero() {
+        for _ in 0..1000 {
+            assert!(random_token() > 0);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The core: what the tasks of one worker share.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::ack::Acks;
+use super::attempt::Attempt;
+use super::config::Config;
+use super::lane::Lane;
+use super::registry::Registry;
+use super::slots::Slots;
+use super::telemetry::WorkerMeters;
+use crate::client::Client;
+use crate::db::{Link, LinkError, Live, Param};
+use crate::error::{Error, Result};
+use crate::schema::Schema;
+
+/// What the tasks of one worker share.
+pub(super) struct Core {
+    pub(super) client: Client,
+    pub(super) schema: Schema,
+    pub(super) config: Config,
+    pub(super) registry: Registry,
+    /// The kinds to ask for; `None` for all.
+    pub(super) kinds: Option<Vec<String>>,
+    /// The id of the worker's row.
+    pub(super) worker: AtomicI64,
+    lanes: Mutex<Lanes>,
+    pub(super) slots: Mutex<Slots<Arc<Attempt>>>,
+    /// Every job that is claimed and not acknowledged, by id.
+    pub(super) held: Mutex<HashMap<i64, Arc<Attempt>>>,
+    pub(super) acks: Acks,
+    /// There is room for more jobs.
+    pub(super) room: Notify,
+    /// Below so many waiting jobs it is time to claim; set by the claim loop.
+    pub(super) low_water: AtomicUsize,
+    /// Somebody rang, or something else made it worth looking at once.
+    pub(super) bell: Notify,
+    /// Whether a bell would be heard.
+    pub(super) listening: AtomicBool,
+    /// A full scan is wanted soon.
+    pub(super) sweep: Notify,
+    /// A slot that was reserved for a full scan may have become free.
+    pub(super) slot_freed: Notify,
+    /// Claim no more.
+    pub(super) stopping: CancellationToken,
+    /// Drop everything.
+    pub(super) stopped: CancellationToken,
+    /// The slots that run jobs.
+    pub(super) running: TaskTracker,
+    pub(super) finished: AtomicU64,
+    pub(super) meters: WorkerMeters,
+}
+
+#[derive(Default)]
+struct Lanes {
+    all: Vec<Arc<Lane>>,
+    by_queue: HashMap<Arc<str>, usize>,
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind these locks is changed in single steps: a panic elsewhere leaves it sound.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Core {
+    pub(super) fn new(client: Client, config: Config, registry: Registry) -> Self {
+        let slots = Mutex::new(Slots::new(config.concurrency, config.order));
+        Self {
+            schema: client.schema().clone(),
+            kinds: registry.kinds(),
+            client,
+            registry,
+            worker: AtomicI64::new(0),
+            lanes: Mutex::default(),
+            slots,
+            held: Mutex::default(),
+            acks: Acks::default(),
+            room: Notify::new(),
+            low_water: AtomicUsize::new(0),
+            bell: Notify::new(),
+            listening: AtomicBool::new(false),
+            sweep: Notify::new(),
+            slot_freed: Notify::new(),
+            stopping: CancellationToken::new(),
+            stopped: CancellationToken::new(),
+            running: TaskTracker::new(),
+            finished: AtomicU64::new(0),
+            meters: WorkerMeters::new(),
+            config,
+        }
+    }
+
+    pub(super) fn worker_id(&self) -> i64 {
+        self.worker.load(Relaxed)
+    }
+
+    pub(super) fn lane(&self, n: usize) -> Arc<Lane> {
+        lock(&self.lanes).all[n].clone()
+    }
+
+    pub(super) fn lanes(&self) -> Vec<Arc<Lane>> {
+        lock(&self.lanes).all.clone()
+    }
+
+    pub(super) fn lane_of(&self, queue: &str) -> Option<usize> {
+        lock(&self.lanes).by_queue.get(queue).copied()
+    }
+
+    pub(super) fn queue_names(&self) -> Vec<String> {
+        lock(&self.lanes).all.iter().map(|l| l.queue.to_string()).collect()
+    }
+
+    /// Serves this queue too, if one of the subscriptions means it. Returns whether it is new.
+    pub(super) fn subscribe(&self, queue: &str) -> bool {
+        let Some(subscription) = self.config.queues.iter().find(|q| q.means(queue)) else { return false };
+        let mut lanes = lock(&self.lanes);
+        if lanes.by_queue.contains_key(queue) {
+            return false;
+        }
+        let limit = subscription.concurrency.unwrap_or(self.config.concurrency);
+        let n = lock(&self.slots).add_lane(limit, subscription.weight, self.registry.chunk_max());
+        debug_assert_eq!(n, lanes.all.len());
+        let lane = Arc::new(Lane::new(n, queue));
+        lanes.by_queue.insert(lane.queue.clone(), n);
+        lanes.all.push(lane);
+        true
+    }
+
+    /// Runs a statement of ours on a link. A connection that does not answer in time is given up.
+    pub(super) async fn rows(&self, link: &Link, doing: &str, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
+        let live = self.live(link, doing).await?;
+        let sql = self.schema.sql(sql);
+        match tokio::time::timeout(self.config.statement_timeout, live.rows(&sql, params)).await {
+            Ok(result) => result.map_err(|e| Error::database(doing, self.schema.as_str(), e)),
+            Err(_) => {
+                link.report_broken(live.generation());
+                Err(Error::Closed { doing: format!("{doing}: no answer within {:?}", self.config.statement_timeout) })
+            }
+        }
+    }
+
+    async fn live(&self, link: &Link, doing: &str) -> Result<Live> {
+        link.get().await.map_err(|e| match e {
+            LinkError::Stopped => Error::Closed { doing: doing.into() },
+            LinkError::Failed(e) => Error::Connect((*e).clone()),
+        })
+    }
+
+    /// Finds the queues that the subscriptions mean and serves those that are new.
+    pub(super) async fn discover(&self, link: &Link) -> Result<bool> {
+        let mut new = false;
+        for name in self.config.queues.iter().filter_map(|q| q.name()) {
+            if self.lane_of(name).is_none() {
+                self.rows(link, "look up a queue", "select rowlock.ensure_queue($1)", &[(&name, Type::TEXT)]).await?;
+                new |= self.subscribe(name);
+            }
+        }
+        if self.config.queues.iter().any(|q| q.name().is_none()) {
+            for row in self.rows(link, "list the queues", "select rowlock.queue_names()", &[]).await? {
+                new |= self.subscribe(row.get(0));
+            }
+        }
+        Ok(new)
+    }
+
+    /// Waits, but not beyond the end. Returns whether the worker is still to go on.
+    pub(super) async fn pause(&self, how_long: Duration) -> bool {
+        tokio::select! {
+            () = tokio::time::sleep(how_long) => true,
+            () = self.stopped.cancelled() => false,
+        }
+    }
+}

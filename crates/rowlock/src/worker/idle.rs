@@ -1,0 +1,215 @@
+//! Idle: what a worker does when a claim found nothing. Spin for a moment, arm the bell, make sure that nobody was missed, then
+//! wait. Pure: it is told the time and answers with the next step. See `sql/functions/06_wake.sql` for why each step is there.
+
+use std::time::{Duration, Instant};
+
+/// A queue that has just run dry is polled again after this long at first…
+const SPIN_FIRST: Duration = Duration::from_millis(1);
+/// …and for this long in all.
+const SPIN_FOR: Duration = Duration::from_millis(30);
+/// How long one arming lasts. A dead worker's lapses by itself.
+pub(super) const ARMED_FOR: Duration = Duration::from_millis(3500);
+/// Polls while older transactions are still in progress.
+const SETTLE_EVERY: Duration = Duration::from_millis(10);
+/// Some transactions never seem to end. What they bring is found by the poll.
+const SETTLE_FOR: Duration = Duration::from_secs(1);
+
+/// What to do next.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Step {
+    /// Wait this long, or for a wake-up, then claim.
+    Wait(Duration),
+    /// Arm the bell, tell [`Idle::armed`], then claim.
+    Arm,
+    /// Wait this long, then ask whether older transactions than this one are in progress, tell [`Idle::settled`] if there are none,
+    /// and claim in any case.
+    Settle(Duration, i64),
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    /// There was work a moment ago.
+    Spinning { since: Option<Instant>, wait: Duration },
+    /// The bell is armed, but a producer that looked before may not have committed yet.
+    Settling { armed: Instant, xid: i64, next_due: Option<Duration> },
+    /// Whoever commits now rings.
+    Parked { armed: Instant, next_due: Option<Duration> },
+}
+
+/// The state of a worker that finds nothing to do.
+#[derive(Debug)]
+pub(super) struct Idle {
+    phase: Phase,
+    /// How often to look in any case.
+    poll: Duration,
+}
+
+impl Idle {
+    pub(super) fn new(poll: Duration) -> Self {
+        Self { phase: Self::SPIN, poll }
+    }
+
+    const SPIN: Phase = Phase::Spinning { since: None, wait: SPIN_FIRST };
+
+    /// A claim brought work.
+    pub(super) fn busy(&mut self) {
+        self.phase = Self::SPIN;
+    }
+
+    /// A claim brought nothing. `listening`: whether a bell would be heard; `luck` in 0..1 spreads the polls of many workers.
+    pub(super) fn empty(&mut self, now: Instant, listening: bool, luck: f64) -> Step {
+        let poll = self.poll.mul_f64(0.75 + 0.5 * luck);
+        match &mut self.phase {
+            Phase::Spinning { since, wait } => {
+                let since = *since.get_or_insert(now);
+                if now.duration_since(since) < SPIN_FOR {
+                    let step = Step::Wait(*wait);
+                    *wait = (*wait * 2).min(Duration::from_millis(8));
+                    step
+                } else if listening {
+                    Step::Arm
+                } else {
+                    Step::Wait(poll)
+                }
+            }
+            Phase::Settling { armed, xid, next_due } => {
+                if now.duration_since(*armed) < SETTLE_FOR {
+                    return Step::Settle(SETTLE_EVERY, *xid);
+                }
+                let (armed, next_due) = (*armed, *next_due);
+                self.phase = Phase::Parked { armed, next_due };
+                self.empty(now, listening, luck)
+            }
+            Phase::Parked { armed, next_due } => {
+                let age = now.duration_since(*armed);
+                if listening && age >= self.poll {
+                    return Step::Arm;
+                }
+                // A job that is scheduled is due at a known time; nobody rings for it.
+                let due = next_due.map_or(poll, |due| due.saturating_sub(age).max(Duration::from_millis(1)));
+                Step::Wait(poll.min(due))
+            }
+        }
+    }
+
+    /// The bell is armed. `xid`: which transactions may not have seen that; `next_due`: when the next scheduled job is due.
+    pub(super) fn armed(&mut self, now: Instant, xid: i64, next_due: Option<Duration>) {
+        self.phase = match self.phase {
+            // It was armed all along: nobody can have missed it.
+            Phase::Parked { armed, .. } if now.duration_since(armed) < ARMED_FOR => Phase::Parked { armed: now, next_due },
+            _ => Phase::Settling { armed: now, xid, next_due },
+        };
+    }
+
+    /// No transaction is left that was in progress at the arming. The claim after this is the last before waiting.
+    pub(super) fn settled(&mut self) {
+        if let Phase::Settling { armed, next_due, .. } = self.phase {
+            self.phase = Phase::Parked { armed, next_due };
+        }
+    }
+
+    /// Whether the bell was armed and may still be.
+    pub(super) fn may_be_armed(&self) -> bool {
+        !matches!(self.phase, Phase::Spinning { .. })
+    }
+
+    /// How far back a claim should look, for rows that were committed out of order: further when there is time.
+    pub(super) fn look_back(&self) -> Duration {
+        match self.phase {
+            Phase::Spinning { .. } => Duration::from_millis(100),
+            _ => Duration::from_secs(1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POLL: Duration = Duration::from_secs(1);
+
+    /// Runs an idle worker until it waits for the bell, and returns what it did.
+    fn until_parked(idle: &mut Idle, now: &mut Instant, settle_after: usize) -> Vec<&'static str> {
+        let (mut did, mut settles) = (Vec::new(), 0);
+        for _ in 0..1000 {
+            match idle.empty(*now, true, 0.5) {
+                Step::Wait(d) if d < Duration::from_millis(100) => {
+                    did.push("spin");
+                    *now += d;
+                }
+                Step::Wait(_) => return did,
+                Step::Arm => {
+                    did.push("arm");
+                    idle.armed(*now, 7, None);
+                }
+                Step::Settle(d, 7) => {
+                    did.push("settle");
+                    *now += d;
+                    settles += 1;
+                    if settles >= settle_after {
+                        idle.settled();
+                    }
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        panic!("it never waits: {did:?}");
+    }
+
+    #[test]
+    fn it_spins_then_arms_then_settles_then_waits() {
+        let (mut idle, mut now) = (Idle::new(POLL), Instant::now());
+        let mut did = until_parked(&mut idle, &mut now, 2);
+        did.dedup();
+        assert_eq!(did, ["spin", "arm", "settle"]);
+    }
+
+    #[test]
+    fn it_waits_even_if_an_old_transaction_never_ends() {
+        let (mut idle, mut now) = (Idle::new(POLL), Instant::now());
+        let began = now;
+        let did = until_parked(&mut idle, &mut now, usize::MAX);
+        assert!(did.iter().filter(|d| **d == "settle").count() >= 90, "{did:?}");
+        assert!(now.duration_since(began) < Duration::from_millis(1200));
+    }
+
+    #[test]
+    fn a_parked_worker_arms_again_without_settling() {
+        let (mut idle, mut now) = (Idle::new(POLL), Instant::now());
+        until_parked(&mut idle, &mut now, 1);
+        now += POLL;
+        assert_eq!(idle.empty(now, true, 0.5), Step::Arm);
+        idle.armed(now, 9, None);
+        assert!(matches!(idle.empty(now, true, 0.5), Step::Wait(_)));
+    }
+
+    #[test]
+    fn an_arming_that_lapsed_settles_again() {
+        let (mut idle, mut now) = (Idle::new(POLL), Instant::now());
+        until_parked(&mut idle, &mut now, 1);
+        now += ARMED_FOR;
+        assert_eq!(idle.empty(now, true, 0.5), Step::Arm);
+        idle.armed(now, 9, None);
+        assert!(matches!(idle.empty(now, true, 0.5), Step::Settle(_, 9)));
+    }
+
+    #[test]
+    fn a_scheduled_job_ends_the_wait() {
+        let (mut idle, mut now) = (Idle::new(POLL), Instant::now());
+        until_parked(&mut idle, &mut now, 1);
+        now += POLL;
+        idle.armed(now, 9, Some(Duration::from_millis(300)));
+        assert_eq!(idle.empty(now, true, 0.5), Step::Wait(Duration::from_millis(300)));
+    }
+
+    #[test]
+    fn nobody_arms_a_bell_that_is_not_heard() {
+        let (mut idle, mut now) = (Idle::new(POLL), Instant::now());
+        for _ in 0..100 {
+            match idle.empty(now, false, 0.5) {
+                Step::Wait(d) => now += d,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}

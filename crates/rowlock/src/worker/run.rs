@@ -1,0 +1,208 @@
+//! The life of an attempt: started, handled, timed, judged, answered.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tracing::Instrument;
+
+use super::ack::{Ack, Verdict};
+use super::attempt::{Attempt, CancelReason};
+use super::core::{Core, lock};
+use super::ctx::with_trace;
+use super::outcome::Outcome;
+use super::registry::Call;
+
+/// After so many jobs without a pause a slot lets others have the thread.
+const JOBS_BETWEEN_YIELDS: u32 = 32;
+
+/// Starts as many slots as there are jobs waiting and slots free.
+pub(super) fn fill_slots(core: &Arc<Core>) {
+    loop {
+        let Some((lane, jobs)) = lock(&core.slots).next() else { return };
+        let slot = core.clone();
+        core.running.spawn(async move { slot.run_slot(lane, jobs).await });
+    }
+}
+
+impl Core {
+    /// One slot: runs jobs until none is waiting.
+    async fn run_slot(self: Arc<Self>, mut lane: usize, mut jobs: Vec<Arc<Attempt>>) {
+        for n in 1_u32.. {
+            // Also when the task is aborted in the middle of a handler, the slot must become free.
+            let slot = FreeOnDrop { core: &self, lane, armed: true };
+            self.run_jobs(jobs).await;
+            match slot.finish() {
+                Some(next) => (lane, jobs) = next,
+                None => return,
+            }
+            if n % JOBS_BETWEEN_YIELDS == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Runs one job, or several that are handled together, and answers for each.
+    async fn run_jobs(&self, mut jobs: Vec<Arc<Attempt>>) {
+        // Whoever lost the lease while it waited has no business starting.
+        jobs.retain(|job| self.may_start(job));
+        let Some(first) = jobs.first() else { return };
+        for job in &jobs {
+            job.start();
+        }
+        let outcomes = match &first.handler.call {
+            Call::One(call) => {
+                let job = first;
+                let handled = with_trace(job.trace.clone(), call(job.clone()));
+                let handled = guarded(handled, job.timeout, std::slice::from_ref(job));
+                let span = tracing::info_span!("job", id = job.id, kind = %job.kind, queue = %job.queue(), attempt = job.number);
+                match handled.instrument(span).await {
+                    Ok(outcome) => vec![outcome],
+                    Err(error) => vec![Outcome::Retry { error, after: None }],
+                }
+            }
+            Call::Chunk(_, call) => {
+                let timeout = jobs.iter().filter_map(|j| j.timeout).min();
+                let handled = guarded(call(jobs.clone()), timeout, &jobs);
+                let span = tracing::info_span!("jobs", n = jobs.len(), kind = %first.kind, queue = %first.queue());
+                match handled.instrument(span).await {
+                    Ok(outcomes) => outcomes,
+                    Err(error) => jobs.iter().map(|_| Outcome::Retry { error: error.clone(), after: None }).collect(),
+                }
+            }
+        };
+        for (job, outcome) in jobs.into_iter().zip(outcomes) {
+            self.answer(job, outcome);
+        }
+    }
+
+    fn may_start(&self, job: &Arc<Attempt>) -> bool {
+        match job.cancel_reason() {
+            None => true,
+            Some(CancelReason::LeaseLost) => {
+                lock(&self.held).remove(&job.id);
+                false
+            }
+            Some(CancelReason::Cancelled) => {
+                self.answer(job.clone(), Outcome::Cancel("cancelled before it started".into()));
+                false
+            }
+            Some(_) => {
+                self.give_back(job);
+                false
+            }
+        }
+    }
+
+    /// Gives a job back as if it had not been claimed.
+    pub(super) fn give_back(&self, job: &Arc<Attempt>) -> bool {
+        let first = job.first_to_answer();
+        if first {
+            self.acks.push(Ack::new(job.clone(), Verdict::Release));
+        }
+        first
+    }
+
+    /// Hands the outcome to the acknowledgements.
+    fn answer(&self, job: Arc<Attempt>, outcome: Outcome) {
+        if !job.first_to_answer() {
+            return;
+        }
+        let meters = &job.lane.meters;
+        meters.finished(&outcome);
+        if let Some(ran) = job.ran() {
+            meters.run.record(ran.as_secs_f64());
+        }
+        match &outcome {
+            Outcome::Done(_) => tracing::trace!(id = job.id, kind = %job.kind, "done"),
+            Outcome::Retry { error, .. } | Outcome::Dead(error) => {
+                tracing::warn!(id = job.id, kind = %job.kind, queue = %job.queue(), attempt = job.number, outcome = outcome.name(), error, "job failed");
+            }
+            Outcome::Snooze(_) | Outcome::Cancel(_) => tracing::debug!(id = job.id, kind = %job.kind, outcome = outcome.name()),
+        }
+        self.finished.fetch_add(1, Relaxed);
+        let verdict = match (job.cancel_reason(), outcome) {
+            // The database would refuse it anyway.
+            (Some(CancelReason::LeaseLost), _) => {
+                lock(&self.held).remove(&job.id);
+                meters.lost.increment(1);
+                return;
+            }
+            // What a handler returns when the worker stops it is not a failure of the job.
+            (Some(CancelReason::Shutdown), Outcome::Retry { .. }) => Verdict::Release,
+            (Some(CancelReason::Cancelled), Outcome::Retry { error, .. }) => Verdict::Outcome(Outcome::Cancel(error)),
+            (_, outcome) => Verdict::Outcome(outcome),
+        };
+        self.acks.push(Ack::new(job, verdict));
+    }
+}
+
+/// Runs a handler with its time limit, and turns a panic into text.
+async fn guarded<T>(handled: impl Future<Output = T>, limit: Option<Duration>, jobs: &[Arc<Attempt>]) -> Result<T, String> {
+    let caught = AssertUnwindSafe(handled).catch_unwind();
+    let result = match limit {
+        None => caught.await,
+        Some(limit) => match tokio::time::timeout(limit, caught).await {
+            Ok(result) => result,
+            Err(_) => {
+                for job in jobs {
+                    job.cancel(CancelReason::Timeout);
+                }
+                return Err(format!("timed out after {limit:?}"));
+            }
+        },
+    };
+    result.map_err(|panic| format!("panicked: {}", panic_text(&*panic)))
+}
+
+pub(super) fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a text")
+}
+
+/// Frees a slot, whatever happens to the task that holds it.
+struct FreeOnDrop<'a> {
+    core: &'a Arc<Core>,
+    lane: usize,
+    armed: bool,
+}
+
+impl FreeOnDrop<'_> {
+    /// Frees the slot and takes the next job, in one step.
+    fn finish(mut self) -> Option<(usize, Vec<Arc<Attempt>>)> {
+        self.armed = false;
+        let (next, waiting) = {
+            let mut slots = lock(&self.core.slots);
+            slots.finish(self.lane);
+            (slots.next(), slots.waiting())
+        };
+        self.core.after_finish(waiting, next.is_none());
+        next
+    }
+}
+
+impl Drop for FreeOnDrop<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            let waiting = {
+                let mut slots = lock(&self.core.slots);
+                slots.finish(self.lane);
+                slots.waiting()
+            };
+            self.core.after_finish(waiting, true);
+        }
+    }
+}
+
+impl Core {
+    fn after_finish(&self, waiting: usize, idle: bool) {
+        if waiting <= self.low_water.load(Relaxed) {
+            self.room.notify_one();
+        }
+        if idle {
+            self.slot_freed.notify_one();
+        }
+    }
+}
