@@ -102,6 +102,7 @@ begin
         answer := 'failed: ' || sqlerrm;
     end;
     return next;
+    exit when answer like 'locked%';  -- the others need the same locks
   end loop;
 end $$;
 
@@ -156,15 +157,22 @@ create or replace function rowlock.archive_table(name text) returns regclass
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_table regclass;
 begin
   if name is null then
     return to_regclass('rowlock.archive');
   end if;
+  begin
+    v_table := to_regclass(name);
+  exception when others then
+    v_table := null;  -- not even the form of a name
+  end;
   if not exists (select from pg_class c
-                  where c.oid = to_regclass(name) and c.relkind in ('r', 'p') and pg_get_userbyid(c.relowner) = current_user) then
+                  where c.oid = v_table and c.relkind in ('r', 'p') and pg_get_userbyid(c.relowner) = current_user) then
     perform rowlock.refuse('archive', name, format('is no table of %s; name it with its schema', current_user));
   end if;
-  return to_regclass(name);
+  return v_table;
 end $$;
 
 create or replace function rowlock.drop_partition(partition text) returns void
@@ -189,30 +197,42 @@ as $$
 declare
   v_archive regclass := rowlock.archive_table(archive);
   v_cut     timestamptz := rowlock.clock() - rowlock.longest_retention();
+  v_days    text[];
+  v_moved   bigint[] := '{}';
   v_left    bigint := max_rows;
-  v_moved   bigint;
 begin
   perform rowlock.check_count('max_rows', max_rows, 10000000);
   if not pg_try_advisory_xact_lock(hashtextextended('@schema' || ' partitions', 0)) then
     return;
   end if;
-  for partition in
-    select h.partition from rowlock.history_days() h where rowlock.day_begins(h.day + 1) <= v_cut order by h.day
-  loop
-    begin
-      v_moved := 0;
-      if v_archive is not null then
+  v_days := array(select h.partition from rowlock.history_days() h where rowlock.day_begins(h.day + 1) <= v_cut order by h.day);
+
+  -- All moving comes before all dropping: the first drop locks `finished` until the transaction is over.
+  if v_archive is not null then
+    for n in 1 .. cardinality(v_days) loop
+      begin
         -- By the index on id: it remembers which of its entries are dead, so what earlier calls moved is passed over quickly.
-        v_moved := rowlock.clear_history(format('rowlock.%I', partition)::regclass, v_archive,
-          format('f.ctid = any (array(select a.ctid from rowlock.%I a order by a.id limit %s))', partition, v_left), null, null, null);
+        v_moved := v_moved || rowlock.clear_history(format('rowlock.%I', v_days[n])::regclass, v_archive,
+          format('f.ctid = any (array(select a.ctid from rowlock.%I a order by a.id limit %s))', v_days[n], v_left), null, null, null);
+      exception when others then
+        return query select v_days[n], 'failed: ' || sqlerrm;
+        v_days := v_days[: n - 1];
+        exit;
+      end;
+      v_left := v_left - v_moved[n];
+      if v_left <= 0 then
+        return query select v_days[n], format('archived: %s rows; more may be left', v_moved[n]);
+        v_days := v_days[: n - 1];
+        exit;
       end if;
-      v_left := v_left - v_moved;
-      if v_archive is not null and v_left <= 0 then
-        answer := format('archived: %s rows; more may be left', v_moved);
-      else
-        perform rowlock.drop_partition(partition);
-        answer := case when v_moved = 0 then 'dropped' else format('dropped, and %s rows archived', v_moved) end;
-      end if;
+    end loop;
+  end if;
+
+  for n in 1 .. cardinality(v_days) loop
+    partition := v_days[n];
+    begin
+      perform rowlock.drop_partition(partition);
+      answer := case when v_moved[n] > 0 then format('dropped, and %s rows archived', v_moved[n]) else 'dropped' end;
     exception
       when lock_not_available or deadlock_detected then
         answer := 'locked: ' || sqlerrm;
@@ -220,7 +240,8 @@ begin
         answer := 'failed: ' || sqlerrm;
     end;
     return next;
-    exit when v_left <= 0;
+    -- Others would wait for the same lock, and acknowledgements behind each of them.
+    exit when answer like 'locked%';
   end loop;
 end $$;
 

@@ -9,7 +9,6 @@ begin
   execute format('revoke all on all sequences in schema %I from public', '@schema');
   execute format('revoke all on all functions in schema %I from public', '@schema');
   perform rowlock.refresh_access();
+  -- The first days of history must not depend on when a worker first starts.
+  perform rowlock.make_partitions();
 end $$;
-
--- The first days of history must not depend on when a worker first starts.
-select rowlock.make_partitions();
