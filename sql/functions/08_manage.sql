@@ -218,7 +218,7 @@ end $$;
 -- Runs jobs again, or sooner. answer, and what new_id is then:
 --   revived    it was dead and is live again under the same id, with a clean slate of failures and crashes
 --   copied     it was finished; a copy was enqueued under new_id, its metadata says retry_of
---   hastened   it waited for a later time and is due now
+--   hastened   it waited for a later time and is due now; a wish to cancel it, should one be pending, is withdrawn
 --   ready, running   nothing to do
 --   duplicate  its unique key is taken by the live job new_id
 --   busy       locked by an open transaction: try again
@@ -256,7 +256,7 @@ begin
     v_locked := '{}';
     v_done := '{}';
     for id, answer in
-      select j.id, case when j.lease_until > v_now then 'running' when j.run_at > v_now then 'hastened' else 'ready' end
+      select j.id, case when j.lease_until > v_now then 'running' when j.run_at > v_now or j.cancel_at is not null then 'hastened' else 'ready' end
         from unnest(v_each.ids) as i (id) join rowlock.job j on j.id = i.id
        where j.queue = v_each.queue
        order by i.id
@@ -270,7 +270,7 @@ begin
       return next;
     end loop;
     if v_done <> '{}' then
-      update rowlock.job j set run_at = v_now where j.id = any (v_done) and j.queue = v_each.queue;
+      update rowlock.job j set run_at = least(j.run_at, v_now), cancel_at = null where j.id = any (v_done) and j.queue = v_each.queue;
       -- The caller's transaction may stay open for long, and everybody's cursor be past this time when it commits.
       perform pg_notify('@schema', 'rewind ' || v_each.queue);
     end if;

@@ -79,8 +79,8 @@ select q.name, q.paused, d.ready, d.running, d.scheduled, d.dead, d.capped, d.ol
   from rowlock.queue q, lateral rowlock.depth(q.name) d;
 
 -- Numbers per queue, or of one: depths as in `queues`; how many jobs finished in the last minute and hour; how long they waited
--- (from run_at to the start) and ran, over the successful ones of the last hour, in ms. Looks at 50,000 finished
--- jobs at most for the minute and 200,000 for the hour, of all queues together: when there are more, it takes the most
+-- (from run_at to the start) and ran, over the successful ones of the last hour, in ms. Looks at 20,000 finished
+-- jobs at most for the minute and 100,000 for the hour, of all queues together: when there are more, it takes the most
 -- recent part, works out the rest, and says estimated. sampled: how many jobs the percentiles rest on.
 create or replace function rowlock.stats(queue text default null) returns table (
   name text, paused boolean, ready bigint, running bigint, scheduled bigint, dead bigint, capped boolean, oldest_wait_ms bigint,
@@ -96,8 +96,8 @@ as $$
 #variable_conflict use_column
 declare
   v_now    timestamptz := rowlock.clock();
-  v_minute interval := rowlock.history_reach(v_now, interval '1 minute', 50000);
-  v_hour   interval := rowlock.history_reach(v_now, interval '1 hour', 200000);
+  v_minute interval := rowlock.history_reach(v_now, interval '1 minute', 20000);
+  v_hour   interval := rowlock.history_reach(v_now, interval '1 hour', 100000);
 begin
   if stats.queue is not null then
     perform rowlock.check_name('queue', stats.queue);
