@@ -57,6 +57,10 @@ begin
     perform rowlock.refuse('settings', settings::text, 'must be a JSON object');
   end if;
   perform rowlock.ensure_queue(name);
+  -- ensure_queue does not wait for another transaction that is making the same row; here its end has to be waited for.
+  insert into rowlock.queue (name)
+  select set_queue.name where not exists (select from rowlock.queue q where q.name = set_queue.name)
+  on conflict do nothing;
   select q.* into strict v_queue from rowlock.queue q where q.name = set_queue.name for update;
   v_was := v_queue;
   for v_key, v_value in select key, value from jsonb_each(settings) loop
