@@ -57,6 +57,10 @@ begin
     perform rowlock.refuse('settings', settings::text, 'must be a JSON object');
   end if;
   perform rowlock.ensure_queue(name);
+  -- ensure_queue does not wait for another transaction that is making the same row; here its end has to be waited for.
+  insert into rowlock.queue (name)
+  select set_queue.name where not exists (select from rowlock.queue q where q.name = set_queue.name)
+  on conflict do nothing;
   select q.* into strict v_queue from rowlock.queue q where q.name = set_queue.name for update;
   v_was := v_queue;
   for v_key, v_value in select key, value from jsonb_each(settings) loop
@@ -182,4 +186,12 @@ create or replace function rowlock.resume(queue text, kind text default null) re
 as $$
   select rowlock.set_queue(queue, case when kind is null then '{"paused": false}'::jsonb
                                        else jsonb_build_object('kinds', jsonb_build_object(kind, '{"paused": null}'::jsonb)) end)
+$$;
+
+-- The names of the queues, for workers that subscribe by pattern.
+create or replace function rowlock.queue_names() returns setof text
+  language sql stable security definer
+  set search_path = pg_catalog, pg_temp
+as $$
+  select name from rowlock.queue order by name limit 10000
 $$;

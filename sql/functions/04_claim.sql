@@ -215,7 +215,7 @@ as $$
     select (j).id, (j).created_at, (j).run_at, nullif((j).claimed_at, '-infinity'), now, (j).lease_by, (j).attempt, (j).failures, (j).crashes, (j).priority,
            (j).queue, (j).kind, park_finished.outcome, (j).payload, (j).errors, (j).tags, (j).metadata, rowlock.job_options(j)
       from gone
-     where (rowlock.ensure_queue(park_finished.queue)).retention > interval '0'
+     where (select q.retention from rowlock.ensure_queue(park_finished.queue) q) > interval '0'
     returning 1
   )
   select count(*)::integer from gone
@@ -258,6 +258,8 @@ begin
   perform set_config('synchronous_commit', 'off', true);
   if claim_batch.token is null or claim_batch.token = 0 then
     perform rowlock.refuse('token', claim_batch.token::text, 'is no token: make a random number for each claim');
+  elsif queues is null or cardinality(queues) is distinct from cardinality(wants) or want is null then
+    perform rowlock.refuse('queues', queues::text, 'must come with as many wants, and a want for all');
   end if;
   for n in 1 .. cardinality(queues) loop
     exit when v_left <= 0;

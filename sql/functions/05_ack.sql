@@ -253,7 +253,8 @@ begin
   busy := v_held.busy;
   with snoozed as (
     update rowlock.job j
-       set run_at = v_now + interval '1 ms' * delay_ms[h.n], lease_until = '-infinity', token = 0
+       -- A job that somebody asked to cancel need not wait for its end: the next claim sees to it.
+       set run_at = case when j.cancel_at is null then v_now + interval '1 ms' * delay_ms[h.n] else v_now end, lease_until = '-infinity', token = 0
       from unnest(v_held.held, v_held.tids) as h (n, tid)
      where j.ctid = h.tid and j.queue = snooze.queue
     returning j.id

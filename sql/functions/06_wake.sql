@@ -31,7 +31,9 @@ begin
   -- Setting a sequence needs no durability of its own.
   perform set_config('synchronous_commit', 'off', true);
   for v_slot in select distinct q.no % 32 from rowlock.queue q where q.name = any (queues) loop
-    perform setval(('rowlock.bell_' || v_slot)::regclass, (extract(epoch from v_now) * 1000)::bigint + for_ms);
+    -- Never shorter than another worker wants it.
+    perform setval(('rowlock.bell_' || v_slot)::regclass,
+      greatest((extract(epoch from v_now) * 1000)::bigint + for_ms, pg_sequence_last_value(('rowlock.bell_' || v_slot)::regclass)));
   end loop;
   xid := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
   select min(n.run_at) into next_at
@@ -42,6 +44,8 @@ begin
                    order by j.run_at, j.id limit 1) n;
 end $$;
 
+-- For a worker that finds more than it can take: producers need not ring for a while. It silences the bell for others on the
+-- same queue too; they look about once a second in any case, and arm again.
 create or replace function rowlock.disarm(queues text[]) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp

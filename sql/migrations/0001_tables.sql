@@ -160,7 +160,7 @@ create table rowlock.worker (
   constraint worker_state check (state in ('running', 'draining', 'stopped'))
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 
--- What a job's earlier attempt already did outside this database (see once.sql).
+-- What a job's earlier attempt already did outside this database (see 10_once.sql).
 create table rowlock.once (
   queue      text        not null,
   job_id     bigint      not null,
@@ -181,6 +181,15 @@ create table rowlock.table_failure (
   error      text        not null,
   primary key (source, row_key)
 );
+
+-- How far the history of a queue has been cleared, where the queue keeps it for a shorter time than others: everything
+-- that finished before `upto` is gone. Written by maintenance, about once a minute at most, never by a job.
+create table rowlock.retained (
+  queue text        not null primary key,
+  upto  timestamptz not null
+) with (fillfactor = 50);
+
+create index once_done_at on rowlock.once (done_at);
 
 -- Small numbers that must not be rows. A row that is rewritten at every idle moment grows a chain of dead versions as
 -- soon as something holds vacuum back, and becomes the bottleneck; a sequence is overwritten in place and belongs to no

@@ -33,6 +33,8 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ("wake", include_str!("../sql/functions/06_wake.sql")),
     ("sweep", include_str!("../sql/functions/07_sweep.sql")),
     ("manage", include_str!("../sql/functions/08_manage.sql")),
+    ("redrive", include_str!("../sql/functions/08_redrive.sql")),
+    ("replay", include_str!("../sql/functions/08_replay.sql")),
     ("worker", include_str!("../sql/functions/09_worker.sql")),
     ("once", include_str!("../sql/functions/10_once.sql")),
     ("history", include_str!("../sql/functions/11_history.sql")),
