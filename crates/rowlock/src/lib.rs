@@ -26,3 +26,8 @@ pub use migrate::MigrationStatus;
 pub use rowlock_macros::Job;
 pub use schema::Schema;
 pub use tx::{BoxError, Transaction};
+pub use worker::{
+    BatchHandler, BlockingHandler, CancelReason, Ctx, Done, Fail, FromParts, Handler, IntoOutcome,
+    IntoOutcomes, Item, Next, Order, Outcome, Parts, Queue, RawJob, State, States, Stopped, Worker,
+    WorkerBuilder, WorkerHandle,
+};

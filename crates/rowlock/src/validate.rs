@@ -8,21 +8,21 @@ use jiff::Timestamp;
 use crate::error::Invalid;
 
 /// Longest name of a queue, kind or tag, in bytes.
-pub const NAME_BYTES_MAX: usize = 200;
+pub(crate) const NAME_BYTES_MAX: usize = 200;
 /// Largest payload by default, in bytes of JSON text; a queue may set another limit.
-pub const PAYLOAD_BYTES_MAX: usize = 1024 * 1024;
+pub(crate) const PAYLOAD_BYTES_MAX: usize = 1024 * 1024;
 /// Most tags on a job.
-pub const TAGS_MAX: usize = 32;
+pub(crate) const TAGS_MAX: usize = 32;
 /// Largest metadata of a job, in bytes of JSON text.
-pub const METADATA_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const METADATA_BYTES_MAX: usize = 64 * 1024;
 /// Lowest and highest priority; higher runs first.
-pub const PRIORITY_RANGE: std::ops::RangeInclusive<i32> = -4..=4;
+pub(crate) const PRIORITY_RANGE: std::ops::RangeInclusive<i32> = -4..=4;
 /// Most attempts that a job can have.
-pub const MAX_ATTEMPTS_MAX: u16 = 1000;
+pub(crate) const MAX_ATTEMPTS_MAX: u16 = 1000;
 /// Longest time limit of one attempt.
-pub const TIMEOUT_MAX: Duration = Duration::from_secs(30 * 86_400);
+pub(crate) const TIMEOUT_MAX: Duration = Duration::from_secs(30 * 86_400);
 /// Longest unique key, in bytes.
-pub const UNIQUE_KEY_BYTES_MAX: usize = 500;
+pub(crate) const UNIQUE_KEY_BYTES_MAX: usize = 500;
 
 /// The years 2000 to 2999.
 const RUN_AT_RANGE_S: std::ops::Range<i64> = 946_684_800..32_503_593_600;

@@ -22,5 +22,5 @@ pub(crate) use connect::{
 };
 pub(crate) use pool::Pool;
 pub(crate) use query::Param;
-pub(crate) use supervise::{Link, LinkError, LinkSpec, Live};
+pub(crate) use supervise::{HookFuture, Link, LinkError, LinkSpec, Live, OnConnect};
 pub(crate) use types::{Micros, RawJson};

@@ -48,14 +48,20 @@ pub(super) struct Ack {
 impl Ack {
     pub(super) fn new(attempt: Arc<Attempt>, verdict: Verdict) -> Self {
         let ran = attempt.ran();
-        Self { attempt, verdict, ran }
+        Self {
+            attempt,
+            verdict,
+            ran,
+        }
     }
 
     fn verb(&self) -> Verb {
         match &self.verdict {
             // Only the database knows whether the handler's transaction committed: if it did, the job is gone and this is
             // answered with "lost"; if not, the attempt has failed.
-            Verdict::Outcome(Outcome::Done(_)) if self.attempt.completed_in_tx.load(Relaxed) => Verb::Fail,
+            Verdict::Outcome(Outcome::Done(_)) if self.attempt.completed_in_tx.load(Relaxed) => {
+                Verb::Fail
+            }
             Verdict::Outcome(Outcome::Done(_)) => Verb::Complete,
             Verdict::Outcome(Outcome::Snooze(_)) => Verb::Snooze,
             Verdict::Outcome(_) => Verb::Fail,
@@ -144,7 +150,10 @@ impl Core {
     async fn flush(&self, link: &Link, acks: Vec<Ack>) -> Again {
         let mut groups: HashMap<(usize, Verb), Vec<Ack>> = HashMap::new();
         for ack in acks {
-            groups.entry((ack.attempt.lane.number, ack.verb())).or_default().push(ack);
+            groups
+                .entry((ack.attempt.lane.number, ack.verb()))
+                .or_default()
+                .push(ack);
         }
         let mut sends = Vec::new();
         for ((_, verb), mut acks) in groups {
@@ -179,11 +188,17 @@ impl Core {
                         self.forget(&acks);
                         return Vec::new();
                     }
-                    acks[0].verdict = Verdict::Outcome(Outcome::Dead(format!("its outcome cannot be stored: {e}")));
+                    acks[0].verdict = Verdict::Outcome(Outcome::Dead(format!(
+                        "its outcome cannot be stored: {e}"
+                    )));
                     vec![(Duration::ZERO, acks)]
                 }
                 Err(e) => {
-                    let after = if e.is_retryable() { Duration::from_millis(100) } else { ERROR_AGAIN };
+                    let after = if e.is_retryable() {
+                        Duration::from_millis(100)
+                    } else {
+                        ERROR_AGAIN
+                    };
                     tracing::warn!(error = %e, jobs = acks.len(), "cannot acknowledge, will try again");
                     vec![(after, acks)]
                 }
@@ -195,30 +210,49 @@ impl Core {
         let queue: &str = acks[0].attempt.queue();
         let ids: Vec<i64> = acks.iter().map(|a| a.attempt.id).collect();
         let tokens: Vec<i64> = acks.iter().map(|a| a.attempt.token).collect();
-        let (queue, ids, tokens) = ((&queue as _, Type::TEXT), (&ids as _, Type::INT8_ARRAY), (&tokens as _, Type::INT8_ARRAY));
+        let (queue, ids, tokens) = (
+            (&queue as _, Type::TEXT),
+            (&ids as _, Type::INT8_ARRAY),
+            (&tokens as _, Type::INT8_ARRAY),
+        );
         let rows = match verb {
             Verb::Complete => {
                 let tids: Vec<String> = acks.iter().map(|a| a.attempt.tid()).collect();
                 let results: Vec<Option<RawJson<'_>>> = acks
                     .iter()
                     .map(|a| match &a.verdict {
-                        Verdict::Outcome(Outcome::Done(result)) => result.as_deref().map(|r| RawJson(r.get())),
+                        Verdict::Outcome(Outcome::Done(result)) => {
+                            result.as_deref().map(|r| RawJson(r.get()))
+                        }
                         _ => None,
                     })
                     .collect();
                 let results = results.iter().any(Option::is_some).then_some(results);
-                let ran: Vec<Option<i32>> =
-                    acks.iter().map(|a| a.ran.map(|r| i32::try_from(r.as_millis()).unwrap_or(i32::MAX))).collect();
+                let ran: Vec<Option<i32>> = acks
+                    .iter()
+                    .map(|a| {
+                        a.ran
+                            .map(|r| i32::try_from(r.as_millis()).unwrap_or(i32::MAX))
+                    })
+                    .collect();
                 self.rows(
                     link,
                     "complete jobs",
                     "select lost, busy from rowlock.complete($1, $2, $3, $4, $5, $6)",
-                    &[queue, ids, tokens, (&tids, Type::TEXT_ARRAY), (&results, Type::JSONB_ARRAY), (&ran, Type::INT4_ARRAY)],
+                    &[
+                        queue,
+                        ids,
+                        tokens,
+                        (&tids, Type::TEXT_ARRAY),
+                        (&results, Type::JSONB_ARRAY),
+                        (&ran, Type::INT4_ARRAY),
+                    ],
                 )
                 .await?
             }
             Verb::Fail => {
-                let said: Vec<(String, Option<i64>, Option<&str>)> = acks.iter().map(|a| failure(&a.verdict)).collect();
+                let said: Vec<(String, Option<i64>, Option<&str>)> =
+                    acks.iter().map(|a| failure(&a.verdict)).collect();
                 let errors: Vec<&str> = said.iter().map(|s| &*s.0).collect();
                 let retry_ms: Vec<Option<i64>> = said.iter().map(|s| s.1).collect();
                 let fates: Vec<Option<&str>> = said.iter().map(|s| s.2).collect();
@@ -226,7 +260,14 @@ impl Core {
                     link,
                     "record failures",
                     "select lost, busy from rowlock.fail($1, $2, $3, $4, $5, $6)",
-                    &[queue, ids, tokens, (&errors, Type::TEXT_ARRAY), (&retry_ms, Type::INT8_ARRAY), (&fates, Type::TEXT_ARRAY)],
+                    &[
+                        queue,
+                        ids,
+                        tokens,
+                        (&errors, Type::TEXT_ARRAY),
+                        (&retry_ms, Type::INT8_ARRAY),
+                        (&fates, Type::TEXT_ARRAY),
+                    ],
                 )
                 .await?
             }
@@ -247,18 +288,31 @@ impl Core {
                 .await?
             }
             Verb::Release => {
-                self.rows(link, "give jobs back", "select lost, busy from rowlock.release($1, $2, $3)", &[queue, ids, tokens]).await?
+                self.rows(
+                    link,
+                    "give jobs back",
+                    "select lost, busy from rowlock.release($1, $2, $3)",
+                    &[queue, ids, tokens],
+                )
+                .await?
             }
         };
-        let row = rows.first().ok_or_else(|| Error::Closed { doing: "read an acknowledgement's answer".into() })?;
-        Ok(Answer { lost: row.get(0), busy: row.get(1) })
+        let row = rows.first().ok_or_else(|| Error::Closed {
+            doing: "read an acknowledgement's answer".into(),
+        })?;
+        Ok(Answer {
+            lost: row.get(0),
+            busy: row.get(1),
+        })
     }
 
     /// The database has answered: forget what is settled, keep what was busy.
     fn settle(&self, mut acks: Vec<Ack>, verb: Verb, answer: &Answer) -> Again {
         let mut busy = Vec::new();
         if !answer.busy.is_empty() {
-            let (again, settled): (Vec<_>, Vec<_>) = acks.into_iter().partition(|a| answer.busy.contains(&a.attempt.id));
+            let (again, settled): (Vec<_>, Vec<_>) = acks
+                .into_iter()
+                .partition(|a| answer.busy.contains(&a.attempt.id));
             acks = settled;
             busy = again;
         }
@@ -273,7 +327,11 @@ impl Core {
             }
         }
         self.forget(&acks);
-        if busy.is_empty() { Vec::new() } else { vec![(BUSY_AGAIN, busy)] }
+        if busy.is_empty() {
+            Vec::new()
+        } else {
+            vec![(BUSY_AGAIN, busy)]
+        }
     }
 
     fn forget(&self, acks: &[Ack]) {
@@ -295,9 +353,15 @@ struct Answer {
 /// What `rowlock.fail` is told: the error, when to try again, and the fate.
 fn failure(verdict: &Verdict) -> (String, Option<i64>, Option<&'static str>) {
     match verdict {
-        Verdict::Outcome(Outcome::Retry { error, after }) => (validate::storable(error), after.map(within_a_year), None),
-        Verdict::Outcome(Outcome::Cancel(reason)) => (validate::storable(reason), None, Some("cancelled")),
-        Verdict::Outcome(Outcome::Dead(error)) => (validate::storable(error), None, Some("refused")),
+        Verdict::Outcome(Outcome::Retry { error, after }) => {
+            (validate::storable(error), after.map(within_a_year), None)
+        }
+        Verdict::Outcome(Outcome::Cancel(reason)) => {
+            (validate::storable(reason), None, Some("cancelled"))
+        }
+        Verdict::Outcome(Outcome::Dead(error)) => {
+            (validate::storable(error), None, Some("refused"))
+        }
         _ => (NOT_COMMITTED.into(), None, None),
     }
 }

@@ -24,6 +24,9 @@ pub enum CancelReason {
     Timeout,
     /// The lease went to somebody else: whatever this attempt still does, its acknowledgement will be refused.
     LeaseLost,
+    /// The database could not be reached for so long that the lease has run out: another worker may have the job. If none has,
+    /// this attempt's acknowledgement still counts.
+    Unreachable,
     /// Somebody asked for the job to be cancelled.
     Cancelled,
     /// The worker stops and its grace period is over; the job is given back.
@@ -127,8 +130,12 @@ impl Attempt {
             timeout: row
                 .get::<_, Option<i64>>(column::TIMEOUT_MS)
                 .map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0))),
-            tags: row.get::<_, Option<Vec<String>>>(column::TAGS).unwrap_or_default(),
-            metadata: row.get::<_, Option<RawJson<'_>>>(column::METADATA).map(|m| m.0.into()),
+            tags: row
+                .get::<_, Option<Vec<String>>>(column::TAGS)
+                .unwrap_or_default(),
+            metadata: row
+                .get::<_, Option<RawJson<'_>>>(column::METADATA)
+                .map(|m| m.0.into()),
             trace: row.get::<_, Option<&str>>(column::TRACE).map(Into::into),
             waited: us(origin.clock.0.saturating_sub(run_at.0)),
             lease: us(lease_until.0.saturating_sub(origin.clock.0)),
@@ -189,7 +196,8 @@ impl Attempt {
     /// The lease was renewed by a statement sent at `sent`, and the row has moved.
     pub(crate) fn renewed(&self, sent: Instant, tid: &str) {
         let ms = sent.duration_since(self.claimed).as_millis();
-        self.renewed_ms.store(u64::try_from(ms).unwrap_or(u64::MAX), Relaxed);
+        self.renewed_ms
+            .store(u64::try_from(ms).unwrap_or(u64::MAX), Relaxed);
         self.tid.store(pack_tid(tid), Relaxed);
     }
 
@@ -228,7 +236,12 @@ mod tests {
 
     #[test]
     fn tids_are_packed_and_unpacked() {
-        for (text, packed) in [("(0,1)", 1), ("(1,0)", 65_536), ("(4294967295,65535)", 0xffff_ffff_ffff), ("what", 0)] {
+        for (text, packed) in [
+            ("(0,1)", 1),
+            ("(1,0)", 65_536),
+            ("(4294967295,65535)", 0xffff_ffff_ffff),
+            ("what", 0),
+        ] {
             assert_eq!(pack_tid(text), packed, "{text}");
         }
     }

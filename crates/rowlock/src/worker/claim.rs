@@ -45,7 +45,9 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>) {
     let mut looked_back = Instant::now();
     loop {
         // Wait for room before looking for jobs.
-        let Some(wanted) = core.wait_for_room(&mut pace).await else { return };
+        let Some(wanted) = core.wait_for_room(&mut pace).await else {
+            return;
+        };
 
         let look_back = if idle.may_be_armed() || looked_back.elapsed() >= LOOK_BACK_EVERY {
             looked_back = Instant::now();
@@ -84,7 +86,11 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>) {
             }
             Err(e) => {
                 tracing::warn!(error = %e, "cannot claim, will try again");
-                let after = if e.is_retryable() { Duration::from_millis(100) } else { Duration::from_secs(1) };
+                let after = if e.is_retryable() {
+                    Duration::from_millis(100)
+                } else {
+                    Duration::from_secs(1)
+                };
                 if !core.pause(after).await {
                     return;
                 }
@@ -110,7 +116,10 @@ impl Core {
                 (slots.wanted(ahead), slots.waiting())
             };
             // A few at a time would be many claims: wait until a good part of what may wait is used up.
-            if wanted.total > 0 && (wanted.free > 0 || waiting <= ahead / 2) && self.acks.len() < UNSENT_MAX {
+            if wanted.total > 0
+                && (wanted.free > 0 || waiting <= ahead / 2)
+                && self.acks.len() < UNSENT_MAX
+            {
                 return Some(wanted);
             }
             tokio::select! {
@@ -132,9 +141,11 @@ impl Core {
             let began = Instant::now();
             let token = random_token();
             let suspects = wanted.total <= wanted.free;
-            let rows = self.send_claim(link, lanes, want, token, suspects, look_back).await?;
+            let rows = self
+                .send_claim(link, lanes, want, token, suspects, look_back)
+                .await?;
             self.meters.claim.record(began.elapsed().as_secs_f64());
-            let claimed = self.take_in(rows, token, began, Taken::Claimed { limit: want });
+            let claimed = self.take_in(&rows, token, began, Taken::Claimed { limit: want });
             all.jobs += claimed.jobs;
             all.parked += claimed.parked;
             all.more |= claimed.more;
@@ -187,34 +198,52 @@ impl Core {
     }
 
     pub(super) fn lease_ms(&self) -> Option<i32> {
-        self.config.lease.map(|l| i32::try_from(l.as_millis()).unwrap_or(i32::MAX))
+        self.config
+            .lease
+            .map(|l| i32::try_from(l.as_millis()).unwrap_or(i32::MAX))
     }
 
     /// Takes the rows of a claim in: jobs into the slots, positions into the cursors.
-    pub(super) fn take_in(&self, rows: Vec<Row>, token: i64, began: Instant, how: Taken) -> Claimed {
+    pub(super) fn take_in(&self, rows: &[Row], token: i64, began: Instant, how: Taken) -> Claimed {
         let mut claimed = Claimed::default();
         let mut jobs: Vec<&Row> = Vec::new();
-        for row in &rows {
+        for row in rows {
             if row.get::<_, Option<i64>>(column::ID).is_some() {
                 jobs.push(row);
                 continue;
             }
             // The row that ends a queue.
-            let Some(number) = self.lane_of(row.get(column::QUEUE)) else { continue };
+            let Some(number) = self.lane_of(row.get(column::QUEUE)) else {
+                continue;
+            };
             let lane = self.lane(number);
             let parked: i32 = row.get::<_, Option<i32>>(column::PARKED).unwrap_or(0);
             if parked > 0 {
-                lane.meters.parked.increment(u64::try_from(parked).unwrap_or(0));
+                lane.meters
+                    .parked
+                    .increment(u64::try_from(parked).unwrap_or(0));
             }
             claimed.parked += parked;
             claimed.more |= row.get::<_, Option<bool>>(column::MORE).unwrap_or(false);
             claimed.jobs += jobs.len();
             if let Some(clock) = row.get::<_, Option<Micros>>(column::CLOCK) {
-                self.take_in_lane(&lane, std::mem::take(&mut jobs), &Origin { lane: lane.clone(), token, claimed: began, clock }, how);
+                self.take_in_lane(
+                    &lane,
+                    std::mem::take(&mut jobs),
+                    &Origin {
+                        lane: lane.clone(),
+                        token,
+                        claimed: began,
+                        clock,
+                    },
+                    how,
+                );
             }
-            if let (Taken::Claimed { .. }, Some(at), Some(id)) =
-                (how, row.get::<_, Option<Vec<Micros>>>(column::CURSOR_AT), row.get::<_, Option<Vec<i64>>>(column::CURSOR_ID))
-            {
+            if let (Taken::Claimed { .. }, Some(at), Some(id)) = (
+                how,
+                row.get::<_, Option<Vec<Micros>>>(column::CURSOR_AT),
+                row.get::<_, Option<Vec<i64>>>(column::CURSOR_ID),
+            ) {
                 lock(&lane.cursor).passed(&at, &id);
             }
         }
@@ -230,7 +259,11 @@ impl Core {
         }
         // The update returned them in the order of their places on disk.
         jobs.sort_by_cached_key(|r| {
-            let (priority, run_at, id): (i16, Micros, i64) = (r.get(column::PRIORITY), r.get(column::RUN_AT), r.get(column::ID));
+            let (priority, run_at, id): (i16, Micros, i64) = (
+                r.get(column::PRIORITY),
+                r.get(column::RUN_AT),
+                r.get(column::ID),
+            );
             (-priority, run_at, id)
         });
         lane.meters.claimed.increment(jobs.len() as u64);
@@ -238,11 +271,17 @@ impl Core {
         {
             let mut cursor = lock(&lane.cursor);
             for row in jobs {
-                let Some(handler) = self.registry.get(row.get(column::KIND)) else { continue };
+                let Some(handler) = self.registry.get(row.get(column::KIND)) else {
+                    continue;
+                };
                 let attempt = Arc::new(Attempt::new(row, origin, handler.clone()));
                 match how {
-                    Taken::Claimed { .. } => cursor.claimed(attempt.priority, attempt.run_at, attempt.id),
-                    Taken::Swept { full: true } => cursor.rewound(attempt.priority, attempt.run_at, attempt.id),
+                    Taken::Claimed { .. } => {
+                        cursor.claimed(attempt.priority, attempt.run_at, attempt.id)
+                    }
+                    Taken::Swept { full: true } => {
+                        cursor.rewound(attempt.priority, attempt.run_at, attempt.id)
+                    }
                     Taken::Swept { full: false } => {}
                 }
                 lane.meters.wait.record(attempt.waited.as_secs_f64());
@@ -285,7 +324,11 @@ impl Core {
             self.sweep.notify_one();
         }
         if let Step::Settle(_, xid) = step {
-            if self.oldest_xid(link).await.is_ok_and(|oldest| oldest >= xid) {
+            if self
+                .oldest_xid(link)
+                .await
+                .is_ok_and(|oldest| oldest >= xid)
+            {
                 idle.settled();
             }
         }
@@ -308,11 +351,25 @@ impl Core {
 
     async fn disarm(&self, link: &Link) {
         let queues = self.queue_names();
-        let _ = self.rows(link, "disarm the bell", "select rowlock.disarm($1)", &[(&queues, Type::TEXT_ARRAY)]).await;
+        let _ = self
+            .rows(
+                link,
+                "disarm the bell",
+                "select rowlock.disarm($1)",
+                &[(&queues, Type::TEXT_ARRAY)],
+            )
+            .await;
     }
 
     async fn oldest_xid(&self, link: &Link) -> Result<i64> {
-        let rows = self.rows(link, "look for open transactions", "select rowlock.oldest_xid()", &[]).await?;
+        let rows = self
+            .rows(
+                link,
+                "look for open transactions",
+                "select rowlock.oldest_xid()",
+                &[],
+            )
+            .await?;
         Ok(rows.first().map_or(0, |r| r.get(0)))
     }
 
@@ -348,7 +405,12 @@ struct Pace {
 
 impl Pace {
     fn new(max: usize) -> Self {
-        Self { max, finished: 0, at: None, per_second: 0.0 }
+        Self {
+            max,
+            finished: 0,
+            at: None,
+            per_second: 0.0,
+        }
     }
 
     fn ahead(&mut self, finished: u64, now: Instant) -> usize {
@@ -382,7 +444,10 @@ mod tests {
             pace.ahead(finished, now);
         }
         let fast = pace.ahead(finished, now);
-        assert!((280..=310).contains(&fast), "10,000 a second for 30 ms: {fast}");
+        assert!(
+            (280..=310).contains(&fast),
+            "10,000 a second for 30 ms: {fast}"
+        );
         for _ in 0..100 {
             now += Duration::from_millis(20);
             pace.ahead(finished, now);

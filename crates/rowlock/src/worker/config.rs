@@ -47,7 +47,11 @@ impl Queue {
     }
 
     fn new(selector: Selector) -> Self {
-        Self { selector, concurrency: None, weight: 1 }
+        Self {
+            selector,
+            concurrency: None,
+            weight: 1,
+        }
     }
 
     /// How many jobs of each of these queues this worker runs at once; as many as the worker may in all, by default.
@@ -82,10 +86,18 @@ impl Queue {
             Selector::Name(text) | Selector::Pattern(text) => validate::name("queue", text)?,
         }
         if self.concurrency == Some(0) {
-            return Err(Invalid::new("concurrency", 0, "means that nothing runs: leave the queue out, or pause it"));
+            return Err(Invalid::new(
+                "concurrency",
+                0,
+                "means that nothing runs: leave the queue out, or pause it",
+            ));
         }
         if !(1..=1000).contains(&self.weight) {
-            return Err(Invalid::new("weight", self.weight, "must be from 1 to 1000"));
+            return Err(Invalid::new(
+                "weight",
+                self.weight,
+                "must be from 1 to 1000",
+            ));
         }
         Ok(())
     }
@@ -101,14 +113,22 @@ impl Queue {
 impl From<&str> for Queue {
     /// A pattern if there is a `*` in it, else a name.
     fn from(text: &str) -> Self {
-        if text.contains('*') { Self::matching(text) } else { Self::named(text) }
+        if text.contains('*') {
+            Self::matching(text)
+        } else {
+            Self::named(text)
+        }
     }
 }
 
 /// Whether the text is what the pattern means; `*` stands for any text.
 fn matches(pattern: &str, text: &str) -> bool {
-    let Some((head, rest)) = pattern.split_once('*') else { return pattern == text };
-    let Some(mut text) = text.strip_prefix(head) else { return false };
+    let Some((head, rest)) = pattern.split_once('*') else {
+        return pattern == text;
+    };
+    let Some(mut text) = text.strip_prefix(head) else {
+        return false;
+    };
     let mut parts: Vec<&str> = rest.split('*').collect();
     let tail = parts.pop().unwrap_or_default();
     for part in parts {
@@ -144,18 +164,35 @@ impl Config {
     pub(super) fn check(&self) -> Result<()> {
         validate::name("worker", &self.name)?;
         if self.queues.is_empty() {
-            return Err(Error::Setup("the worker has no queues: add .queue(\"default\"), or .queue(Queue::all())".into()));
+            return Err(Error::Setup(
+                "the worker has no queues: add .queue(\"default\"), or .queue(Queue::all())".into(),
+            ));
         }
         self.queues.iter().try_for_each(Queue::check)?;
         if !(1..=100_000).contains(&self.concurrency) {
-            return Err(Invalid::new("concurrency", self.concurrency, "must be from 1 to 100000").into());
+            return Err(
+                Invalid::new("concurrency", self.concurrency, "must be from 1 to 100000").into(),
+            );
         }
-        if self.lease.is_some_and(|l| !(Duration::from_secs(1)..=Duration::from_secs(86_400)).contains(&l)) {
+        if self
+            .lease
+            .is_some_and(|l| !(Duration::from_secs(1)..=Duration::from_secs(86_400)).contains(&l))
+        {
             let lease = self.lease.unwrap_or_default();
-            return Err(Invalid::new("lease", format_args!("{lease:?}"), "must be from 1 s to 1 day").into());
+            return Err(Invalid::new(
+                "lease",
+                format_args!("{lease:?}"),
+                "must be from 1 s to 1 day",
+            )
+            .into());
         }
         if !(Duration::from_millis(10)..=Duration::from_secs(3600)).contains(&self.poll) {
-            return Err(Invalid::new("poll", format_args!("{:?}", self.poll), "must be from 10 ms to 1 h").into());
+            return Err(Invalid::new(
+                "poll",
+                format_args!("{:?}", self.poll),
+                "must be from 10 ms to 1 h",
+            )
+            .into());
         }
         if self.ahead_max > 100_000 {
             return Err(Invalid::new("ahead", self.ahead_max, "must be at most 100000").into());

@@ -50,8 +50,14 @@ pub(super) struct Core {
     pub(super) sweep: Notify,
     /// A slot that was reserved for a full scan may have become free.
     pub(super) slot_freed: Notify,
+    /// The database has answered for some jobs.
+    pub(super) acks_settled: Notify,
+    /// A claim found nothing while nothing was held.
+    pub(super) drained: Notify,
     /// Claim no more.
     pub(super) stopping: CancellationToken,
+    /// End the grace period.
+    pub(super) hurry: CancellationToken,
     /// Drop everything.
     pub(super) stopped: CancellationToken,
     /// The slots that run jobs.
@@ -90,7 +96,10 @@ impl Core {
             listening: AtomicBool::new(false),
             sweep: Notify::new(),
             slot_freed: Notify::new(),
+            acks_settled: Notify::new(),
+            drained: Notify::new(),
             stopping: CancellationToken::new(),
+            hurry: CancellationToken::new(),
             stopped: CancellationToken::new(),
             running: TaskTracker::new(),
             finished: AtomicU64::new(0),
@@ -116,12 +125,18 @@ impl Core {
     }
 
     pub(super) fn queue_names(&self) -> Vec<String> {
-        lock(&self.lanes).all.iter().map(|l| l.queue.to_string()).collect()
+        lock(&self.lanes)
+            .all
+            .iter()
+            .map(|l| l.queue.to_string())
+            .collect()
     }
 
     /// Serves this queue too, if one of the subscriptions means it. Returns whether it is new.
     pub(super) fn subscribe(&self, queue: &str) -> bool {
-        let Some(subscription) = self.config.queues.iter().find(|q| q.means(queue)) else { return false };
+        let Some(subscription) = self.config.queues.iter().find(|q| q.means(queue)) else {
+            return false;
+        };
         let mut lanes = lock(&self.lanes);
         if lanes.by_queue.contains_key(queue) {
             return false;
@@ -136,21 +151,34 @@ impl Core {
     }
 
     /// Runs a statement of ours on a link. A connection that does not answer in time is given up.
-    pub(super) async fn rows(&self, link: &Link, doing: &str, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
+    pub(super) async fn rows(
+        &self,
+        link: &Link,
+        doing: &str,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>> {
         let live = self.live(link, doing).await?;
         let sql = self.schema.sql(sql);
         match tokio::time::timeout(self.config.statement_timeout, live.rows(&sql, params)).await {
             Ok(result) => result.map_err(|e| Error::database(doing, self.schema.as_str(), e)),
             Err(_) => {
                 link.report_broken(live.generation());
-                Err(Error::Closed { doing: format!("{doing}: no answer within {:?}", self.config.statement_timeout) })
+                Err(Error::Closed {
+                    doing: format!(
+                        "{doing}: no answer within {:?}",
+                        self.config.statement_timeout
+                    ),
+                })
             }
         }
     }
 
     async fn live(&self, link: &Link, doing: &str) -> Result<Live> {
         link.get().await.map_err(|e| match e {
-            LinkError::Stopped => Error::Closed { doing: doing.into() },
+            LinkError::Stopped => Error::Closed {
+                doing: doing.into(),
+            },
             LinkError::Failed(e) => Error::Connect((*e).clone()),
         })
     }
@@ -160,12 +188,21 @@ impl Core {
         let mut new = false;
         for name in self.config.queues.iter().filter_map(|q| q.name()) {
             if self.lane_of(name).is_none() {
-                self.rows(link, "look up a queue", "select rowlock.ensure_queue($1)", &[(&name, Type::TEXT)]).await?;
+                self.rows(
+                    link,
+                    "look up a queue",
+                    "select rowlock.ensure_queue($1)",
+                    &[(&name, Type::TEXT)],
+                )
+                .await?;
                 new |= self.subscribe(name);
             }
         }
         if self.config.queues.iter().any(|q| q.name().is_none()) {
-            for row in self.rows(link, "list the queues", "select rowlock.queue_names()", &[]).await? {
+            for row in self
+                .rows(link, "list the queues", "select rowlock.queue_names()", &[])
+                .await?
+            {
                 new |= self.subscribe(row.get(0));
             }
         }

@@ -112,7 +112,11 @@ impl Ctx {
     /// Its metadata.
     pub fn metadata(&self) -> serde_json::Map<String, serde_json::Value> {
         // It was checked to be an object when it was stored.
-        self.attempt.metadata.as_deref().and_then(|m| serde_json::from_str(m).ok()).unwrap_or_default()
+        self.attempt
+            .metadata
+            .as_deref()
+            .and_then(|m| serde_json::from_str(m).ok())
+            .unwrap_or_default()
     }
 
     /// The W3C traceparent of whoever enqueued it.
@@ -146,7 +150,9 @@ impl Ctx {
     pub async fn cancelled(&self) -> CancelReason {
         self.attempt.cancel_token().cancelled().await;
         // The reason is set before the token fires.
-        self.attempt.cancel_reason().unwrap_or(CancelReason::Cancelled)
+        self.attempt
+            .cancel_reason()
+            .unwrap_or(CancelReason::Cancelled)
     }
 
     /// Why the handler should stop, if it should.
@@ -165,7 +171,12 @@ impl Ctx {
             .rows(
                 doing,
                 "select rowlock.progress($1, $2, $3, $4)",
-                &[(&&**a.queue(), Type::TEXT), (&a.id, Type::INT8), (&a.token, Type::INT8), (&RawJson(&json), Type::JSONB)],
+                &[
+                    (&&**a.queue(), Type::TEXT),
+                    (&a.id, Type::INT8),
+                    (&a.token, Type::INT8),
+                    (&RawJson(&json), Type::JSONB),
+                ],
             )
             .await?;
         match rows.first().map(|r| r.get::<_, &str>(0)) {
@@ -207,21 +218,33 @@ impl Ctx {
             .rows(
                 doing,
                 "select value from rowlock.once_get($1, $2, $3)",
-                &[(&&**a.queue(), Type::TEXT), (&a.id, Type::INT8), (&key, Type::TEXT)],
+                &[
+                    (&&**a.queue(), Type::TEXT),
+                    (&a.id, Type::INT8),
+                    (&key, Type::TEXT),
+                ],
             )
             .await?;
         if let Some(row) = stored.first() {
             return read_once(key, row.get::<_, RawJson<'_>>(0).0);
         }
-        let value = effect().await.map_err(|e| Error::driver(format!("do {key:?} once"), e.into()))?;
-        let json = serde_json::to_string(&value).map_err(|e| Error::json(format!("remember what {key:?} returned"), e))?;
+        let value = effect()
+            .await
+            .map_err(|e| Error::driver(format!("do {key:?} once"), e.into()))?;
+        let json = serde_json::to_string(&value)
+            .map_err(|e| Error::json(format!("remember what {key:?} returned"), e))?;
         validate::no_nul("value", &json)?;
         let rows = self
             .client
             .rows(
                 "remember what was done",
                 "select value from rowlock.once_put($1, $2, $3, $4)",
-                &[(&&**a.queue(), Type::TEXT), (&a.id, Type::INT8), (&key, Type::TEXT), (&RawJson(&json), Type::JSONB)],
+                &[
+                    (&&**a.queue(), Type::TEXT),
+                    (&a.id, Type::INT8),
+                    (&key, Type::TEXT),
+                    (&RawJson(&json), Type::JSONB),
+                ],
             )
             .await?;
         // Another attempt may have been first; then its value counts.
@@ -241,13 +264,22 @@ impl Ctx {
     }
 
     /// As [`complete_in_tx`](Self::complete_in_tx), with a result to keep.
-    pub async fn complete_in_tx_with<T: Transaction>(&self, tx: &mut T, result: &impl Serialize) -> Result<()> {
-        let json = serde_json::to_string(result).map_err(|e| Error::json("write the result as JSON", e))?;
+    pub async fn complete_in_tx_with<T: Transaction>(
+        &self,
+        tx: &mut T,
+        result: &impl Serialize,
+    ) -> Result<()> {
+        let json = serde_json::to_string(result)
+            .map_err(|e| Error::json("write the result as JSON", e))?;
         validate::no_nul("result", &json)?;
         self.complete_in_tx_json(tx, Some(&json)).await
     }
 
-    async fn complete_in_tx_json<T: Transaction>(&self, tx: &mut T, result: Option<&str>) -> Result<()> {
+    async fn complete_in_tx_json<T: Transaction>(
+        &self,
+        tx: &mut T,
+        result: Option<&str>,
+    ) -> Result<()> {
         let a = &*self.attempt;
         let doing = "complete the job in the handler's transaction";
         let sql = self.client.schema().sql(
@@ -255,8 +287,17 @@ impl Ctx {
              array[$3::text::bigint], array[$4::text], array[$5::text::jsonb])",
         );
         let (id, token, tid) = (a.id.to_string(), a.token.to_string(), a.tid());
-        let params = [Some(&**a.queue()), Some(&id), Some(&token), Some(&tid), result];
-        let rows = tx.query_text(&sql, &params).await.map_err(|e| Error::driver(doing, e))?;
+        let params = [
+            Some(&**a.queue()),
+            Some(&id),
+            Some(&token),
+            Some(&tid),
+            result,
+        ];
+        let rows = tx
+            .query_text(&sql, &params)
+            .await
+            .map_err(|e| Error::driver(doing, e))?;
         let one = |n: usize| rows.first().and_then(|r| r[n].as_deref()) == Some("1");
         if one(0) {
             a.completed_in_tx.store(true, Relaxed);
@@ -275,7 +316,8 @@ impl Ctx {
 }
 
 fn read_once<T: DeserializeOwned>(key: &str, json: &str) -> Result<T> {
-    serde_json::from_str(json).map_err(|e| Error::json(format!("read what {key:?} returned before"), e))
+    serde_json::from_str(json)
+        .map_err(|e| Error::json(format!("read what {key:?} returned before"), e))
 }
 
 impl std::fmt::Debug for Ctx {

@@ -22,7 +22,9 @@ impl Default for Cursor {
 impl Cursor {
     /// Which entry belongs to a priority.
     fn place(priority: i16) -> usize {
-        usize::try_from(4 - priority).unwrap_or(0).min(PRIORITIES - 1)
+        usize::try_from(4 - priority)
+            .unwrap_or(0)
+            .min(PRIORITIES - 1)
     }
 
     /// A job was claimed here: nothing before it is left for us.
@@ -89,6 +91,9 @@ mod tests {
 
     #[test]
     fn the_highest_priority_comes_first() {
-        assert_eq!((Cursor::place(4), Cursor::place(0), Cursor::place(-4)), (0, 4, 8));
+        assert_eq!(
+            (Cursor::place(4), Cursor::place(0), Cursor::place(-4)),
+            (0, 4, 8)
+        );
     }
 }

@@ -35,7 +35,10 @@ impl States {
     }
 
     fn get<T: Clone + 'static>(&self) -> Option<T> {
-        self.0.get(&TypeId::of::<T>()).and_then(|s| s.downcast_ref::<T>()).cloned()
+        self.0
+            .get(&TypeId::of::<T>())
+            .and_then(|s| s.downcast_ref::<T>())
+            .cloned()
     }
 }
 
@@ -70,13 +73,21 @@ pub struct State<T>(pub T);
 impl<T: Clone + Send + Sync + 'static> FromParts for State<T> {
     fn from_parts(parts: &Parts<'_>) -> Self {
         // `check` has seen that it is there, and states are never taken away.
-        Self(parts.states.get().unwrap_or_else(|| unreachable!("{} was there at the start", type_name::<T>())))
+        Self(
+            parts
+                .states
+                .get()
+                .unwrap_or_else(|| unreachable!("{} was there at the start", type_name::<T>())),
+        )
     }
 
     fn check(states: &States) -> Result<(), String> {
         match states.get::<T>() {
             Some(_) => Ok(()),
-            None => Err(format!("it wants State<{t}>, which the worker was not given: add .state(...) with a {t}", t = type_name::<T>())),
+            None => Err(format!(
+                "it wants State<{t}>, which the worker was not given: add .state(...) with a {t}",
+                t = type_name::<T>()
+            )),
         }
     }
 }
@@ -133,7 +144,11 @@ pub trait BatchHandler<Args>: Clone + Send + Sync + 'static {
     fn check(states: &States) -> Result<(), String>;
 
     /// Runs it.
-    fn call(self, jobs: Vec<Item<Self::Job>>, parts: &Parts<'_>) -> BoxFuture<'static, Vec<Outcome>>;
+    fn call(
+        self,
+        jobs: Vec<Item<Self::Job>>,
+        parts: &Parts<'_>,
+    ) -> BoxFuture<'static, Vec<Outcome>>;
 }
 
 /// One job of a batch, with its context.
@@ -152,7 +167,7 @@ pub trait IntoOutcomes {
 
 impl IntoOutcomes for () {
     fn into_outcomes(self, n: usize) -> Vec<Outcome> {
-        (0..n).map(|()| Outcome::Done(None)).collect()
+        (0..n).map(|_| Outcome::Done(None)).collect()
     }
 }
 
@@ -162,7 +177,10 @@ impl<T: IntoOutcome> IntoOutcomes for Vec<T> {
         let mut outcomes: Vec<Outcome> = self.into_iter().map(IntoOutcome::into_outcome).collect();
         let error = format!("the batch handler answered for {given} jobs of {n}");
         outcomes.truncate(n);
-        outcomes.resize_with(n, || Outcome::Retry { error: error.clone(), after: None });
+        outcomes.resize_with(n, || Outcome::Retry {
+            error: error.clone(),
+            after: None,
+        });
         outcomes
     }
 }
@@ -176,7 +194,12 @@ impl<T: IntoOutcomes, E: Into<crate::BoxError>> IntoOutcomes for Result<T, E> {
                 let text = super::outcome::chain(&*error);
                 // The first keeps what the error itself asks for; all get its text.
                 let first = Outcome::retry(error);
-                std::iter::once(first).chain((1..n).map(|_| Outcome::Retry { error: text.clone(), after: None })).collect()
+                std::iter::once(first)
+                    .chain((1..n).map(|_| Outcome::Retry {
+                        error: text.clone(),
+                        after: None,
+                    }))
+                    .collect()
             }
         }
     }
@@ -277,6 +300,12 @@ pub struct RawJob {
 pub(super) fn decode<J: Job>(attempt: &Attempt) -> Result<J, Outcome> {
     serde_json::from_str(&attempt.payload).map_err(|e| {
         // The text of serde's error may quote the payload's values, but not the payload.
-        Outcome::Retry { error: format!("the payload is not what the kind {:?} expects here: {e}", attempt.kind), after: None }
+        Outcome::Retry {
+            error: format!(
+                "the payload is not what the kind {:?} expects here: {e}",
+                attempt.kind
+            ),
+            after: None,
+        }
     })
 }

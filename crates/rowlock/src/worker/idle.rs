@@ -29,11 +29,21 @@ pub(super) enum Step {
 #[derive(Debug, Clone, Copy)]
 enum Phase {
     /// There was work a moment ago.
-    Spinning { since: Option<Instant>, wait: Duration },
+    Spinning {
+        since: Option<Instant>,
+        wait: Duration,
+    },
     /// The bell is armed, but a producer that looked before may not have committed yet.
-    Settling { armed: Instant, xid: i64, next_due: Option<Duration> },
+    Settling {
+        armed: Instant,
+        xid: i64,
+        next_due: Option<Duration>,
+    },
     /// Whoever commits now rings.
-    Parked { armed: Instant, next_due: Option<Duration> },
+    Parked {
+        armed: Instant,
+        next_due: Option<Duration>,
+    },
 }
 
 /// The state of a worker that finds nothing to do.
@@ -46,10 +56,16 @@ pub(super) struct Idle {
 
 impl Idle {
     pub(super) fn new(poll: Duration) -> Self {
-        Self { phase: Self::SPIN, poll }
+        Self {
+            phase: Self::SPIN,
+            poll,
+        }
     }
 
-    const SPIN: Phase = Phase::Spinning { since: None, wait: SPIN_FIRST };
+    const SPIN: Phase = Phase::Spinning {
+        since: None,
+        wait: SPIN_FIRST,
+    };
 
     /// A claim brought work.
     pub(super) fn busy(&mut self) {
@@ -72,7 +88,11 @@ impl Idle {
                     Step::Wait(poll)
                 }
             }
-            Phase::Settling { armed, xid, next_due } => {
+            Phase::Settling {
+                armed,
+                xid,
+                next_due,
+            } => {
                 if now.duration_since(*armed) < SETTLE_FOR {
                     return Step::Settle(SETTLE_EVERY, *xid);
                 }
@@ -86,7 +106,9 @@ impl Idle {
                     return Step::Arm;
                 }
                 // A job that is scheduled is due at a known time; nobody rings for it.
-                let due = next_due.map_or(poll, |due| due.saturating_sub(age).max(Duration::from_millis(1)));
+                let due = next_due.map_or(poll, |due| {
+                    due.saturating_sub(age).max(Duration::from_millis(1))
+                });
                 Step::Wait(poll.min(due))
             }
         }
@@ -96,14 +118,24 @@ impl Idle {
     pub(super) fn armed(&mut self, now: Instant, xid: i64, next_due: Option<Duration>) {
         self.phase = match self.phase {
             // It was armed all along: nobody can have missed it.
-            Phase::Parked { armed, .. } if now.duration_since(armed) < ARMED_FOR => Phase::Parked { armed: now, next_due },
-            _ => Phase::Settling { armed: now, xid, next_due },
+            Phase::Parked { armed, .. } if now.duration_since(armed) < ARMED_FOR => Phase::Parked {
+                armed: now,
+                next_due,
+            },
+            _ => Phase::Settling {
+                armed: now,
+                xid,
+                next_due,
+            },
         };
     }
 
     /// No transaction is left that was in progress at the arming. The claim after this is the last before waiting.
     pub(super) fn settled(&mut self) {
-        if let Phase::Settling { armed, next_due, .. } = self.phase {
+        if let Phase::Settling {
+            armed, next_due, ..
+        } = self.phase
+        {
             self.phase = Phase::Parked { armed, next_due };
         }
     }
@@ -169,7 +201,10 @@ mod tests {
         let (mut idle, mut now) = (Idle::new(POLL), Instant::now());
         let began = now;
         let did = until_parked(&mut idle, &mut now, usize::MAX);
-        assert!(did.iter().filter(|d| **d == "settle").count() >= 90, "{did:?}");
+        assert!(
+            did.iter().filter(|d| **d == "settle").count() >= 90,
+            "{did:?}"
+        );
         assert!(now.duration_since(began) < Duration::from_millis(1200));
     }
 
@@ -199,7 +234,10 @@ mod tests {
         until_parked(&mut idle, &mut now, 1);
         now += POLL;
         idle.armed(now, 9, Some(Duration::from_millis(300)));
-        assert_eq!(idle.empty(now, true, 0.5), Step::Wait(Duration::from_millis(300)));
+        assert_eq!(
+            idle.empty(now, true, 0.5),
+            Step::Wait(Duration::from_millis(300))
+        );
     }
 
     #[test]

@@ -17,6 +17,11 @@ pub(crate) struct Lane {
 
 impl Lane {
     pub(super) fn new(number: usize, queue: &str) -> Self {
-        Self { number, queue: queue.into(), cursor: Mutex::default(), meters: LaneMeters::new(queue) }
+        Self {
+            number,
+            queue: queue.into(),
+            cursor: Mutex::default(),
+            meters: LaneMeters::new(queue),
+        }
     }
 }

@@ -37,8 +37,14 @@ mod tests {
 
     #[test]
     fn messages_are_read() {
-        assert_eq!(Message::parse("ring my queue"), Some(Message::Ring("my queue")));
-        assert_eq!(Message::parse("cancel my queue 42"), Some(Message::Cancel(42)));
+        assert_eq!(
+            Message::parse("ring my queue"),
+            Some(Message::Ring("my queue"))
+        );
+        assert_eq!(
+            Message::parse("cancel my queue 42"),
+            Some(Message::Cancel(42))
+        );
         assert_eq!(Message::parse("cancel my queue x"), None);
         assert_eq!(Message::parse("sing q"), None);
         assert_eq!(Message::parse(""), None);

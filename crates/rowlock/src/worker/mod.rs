@@ -1,4 +1,247 @@
-//! The worker.
-pub(crate) fn current_trace() -> Option<String> {
-    None
+//! The worker: claims jobs, runs them, says what became of them.
+//!
+//! One file for each step of a job's life: `claim` → `slots` → `run` (`handler`, `outcome`, `ctx`) → `ack`; beside it `lease` keeps
+//! what runs, `sweep` finds what lies behind the cursors, `wake` and `idle` decide when to look, `stop` ends it all. `core` is what
+//! they share. Decisions are pure (`slots`, `cursor`, `idle`, `outcome`, `message`) and tested by themselves.
+
+mod ack;
+mod attempt;
+mod builder;
+mod claim;
+mod config;
+mod core;
+mod ctx;
+mod cursor;
+mod handler;
+mod idle;
+mod lane;
+mod lease;
+mod message;
+mod outcome;
+mod registry;
+mod run;
+mod slots;
+mod stop;
+mod sweep;
+mod telemetry;
+mod wake;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::client::Client;
+use crate::db::{ConnectOptions, Link, LinkSpec};
+use crate::error::{Error, Result};
+
+pub use attempt::CancelReason;
+pub use builder::{Next, WorkerBuilder};
+pub use config::Queue;
+pub use ctx::Ctx;
+pub(crate) use ctx::current_trace;
+pub use handler::{
+    BatchHandler, BlockingHandler, FromParts, Handler, IntoOutcomes, Item, Parts, RawJob, State,
+    States,
+};
+pub use outcome::{Done, Fail, IntoOutcome, Outcome};
+pub use slots::Order;
+pub use stop::Stopped;
+
+use self::core::Core;
+
+/// A worker that is put together and not started yet. See [`Worker::builder`].
+///
+/// ```no_run
+/// # use rowlock::{Client, Job, Worker};
+/// # #[derive(serde::Serialize, serde::Deserialize, Job)]
+/// # #[job(kind = "email")]
+/// # struct Email { to: String }
+/// # async fn send_email(job: Email) -> std::io::Result<()> { Ok(()) }
+/// # async fn f() -> rowlock::Result<()> {
+/// let client = Client::connect("postgres://localhost/app").await?;
+/// let worker = Worker::builder(client).queue("default").handle(send_email).build()?;
+/// worker.run_until_signal().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a worker does nothing until it is started"]
+pub struct Worker {
+    core: Arc<Core>,
+}
+
+impl Worker {
+    /// Begins to put a worker together.
+    pub fn builder(client: Client) -> WorkerBuilder {
+        WorkerBuilder::new(client)
+    }
+
+    /// Starts it in the background. Fails if the database cannot be reached now, or is not migrated; later breaks of the
+    /// connection are waited out.
+    pub async fn start(self) -> Result<WorkerHandle> {
+        let core = self.core;
+        core.client.check().await?;
+        let link = |name| {
+            let spec = LinkSpec {
+                name,
+                info: core.client.conninfo().clone(),
+                options: ConnectOptions::default(),
+                on_connect: None,
+            };
+            Arc::new(Link::start(spec, &core.stopped))
+        };
+        let (claim, ack, sweep) = (link("claim"), link("ack"), link("sweep"));
+        let (listen, ears) = wake::listening_link(&core);
+        let listen = Arc::new(listen);
+        core.register(&listen).await?;
+        core.discover(&listen).await?;
+        tracing::info!(worker = core.worker_id(), name = core.config.name, queues = ?core.queue_names(), "worker started");
+
+        tokio::spawn(ack::ack_loop(core.clone(), ack));
+        tokio::spawn(lease::lease_loop(core.clone(), listen.clone()));
+        tokio::spawn(wake::wake_loop(core.clone(), listen.clone(), ears));
+        tokio::spawn(sweep::sweep_loop(core.clone(), sweep));
+        tokio::spawn(claim::claim_loop(core.clone(), claim));
+
+        let (told, stopped) = watch::channel(None);
+        tokio::spawn(end(core.clone(), listen, told));
+        Ok(WorkerHandle { core, stopped })
+    }
+
+    /// Starts it and runs until SIGINT or SIGTERM, then shuts down: softly at first, at once with a second signal.
+    pub async fn run_until_signal(self) -> Result<Stopped> {
+        let handle = self.start().await?;
+        tokio::select! {
+            () = signal() => {}
+            stopped = handle.stopped() => return Ok(stopped),
+        }
+        tracing::info!("stopping: finishing what runs; another signal stops at once");
+        tokio::select! {
+            stopped = handle.shutdown() => Ok(stopped),
+            () = signal() => Ok(handle.shutdown_now().await),
+        }
+    }
+
+    /// Starts it, works until nothing is ready any more, and stops. Jobs that are scheduled for later stay where they are.
+    pub async fn drain(self) -> Result<Stopped> {
+        let handle = self.start().await?;
+        handle.drained().await;
+        Ok(handle.shutdown().await)
+    }
+}
+
+/// The end of a worker, whoever asks for it.
+async fn end(core: Arc<Core>, link: Arc<Link>, told: watch::Sender<Option<Stopped>>) {
+    core.stopping.cancelled().await;
+    let report = stop::stop(&core, core.config.grace).await;
+    let goodbye = tokio::time::timeout(Duration::from_secs(2), core.unregister(&link)).await;
+    if let Ok(Err(e)) = goodbye {
+        tracing::debug!(error = %e, "cannot say that the worker has ended");
+    }
+    core.stopped.cancel();
+    tracing::info!(worker = core.worker_id(), ?report, "worker stopped");
+    told.send_replace(Some(report));
+}
+
+/// A running worker. Dropping it does not stop the worker.
+#[derive(Clone)]
+pub struct WorkerHandle {
+    core: Arc<Core>,
+    stopped: watch::Receiver<Option<Stopped>>,
+}
+
+impl WorkerHandle {
+    /// Stops claiming, lets what runs finish within the grace period, then tells it to stop and gives it back. May be called any
+    /// number of times; all get the same report.
+    pub async fn shutdown(&self) -> Stopped {
+        self.core.stopping.cancel();
+        self.stopped().await
+    }
+
+    /// As [`shutdown`](Self::shutdown), without a grace period, or ending it.
+    pub async fn shutdown_now(&self) -> Stopped {
+        self.core.hurry.cancel();
+        self.shutdown().await
+    }
+
+    /// Waits until the worker has stopped.
+    pub async fn stopped(&self) -> Stopped {
+        let mut stopped = self.stopped.clone();
+        match stopped.wait_for(Option::is_some).await {
+            Ok(report) => report.unwrap_or_default(),
+            // The task that ends the worker is gone, which only the end of the runtime does.
+            Err(_) => Stopped::default(),
+        }
+    }
+
+    /// Waits until a look at every queue found nothing ready while no job was running or waiting to be acknowledged.
+    pub async fn drained(&self) {
+        // The first time may have been fooled by a cursor; the second looks from the start of every queue.
+        for _ in 0..2 {
+            let drained = self.core.drained.notified();
+            tokio::pin!(drained);
+            drained.as_mut().enable();
+            self.core.wake_all();
+            tokio::select! {
+                () = drained => {}
+                _ = self.stopped() => return,
+            }
+        }
+    }
+
+    /// The id of the worker in the database.
+    pub fn id(&self) -> i64 {
+        self.core.worker_id()
+    }
+
+    /// How many jobs it has handled so far.
+    pub fn handled(&self) -> u64 {
+        self.core
+            .finished
+            .load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// How many handlers are running.
+    pub fn running(&self) -> usize {
+        self::core::lock(&self.core.slots).running()
+    }
+
+    /// Whether a new job wakes it at once. False while it has no connection, in poll-only mode, and behind a pooler that swallows
+    /// LISTEN: then it looks about once a second.
+    pub fn is_listening(&self) -> bool {
+        self.core
+            .listening
+            .load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+impl std::fmt::Debug for WorkerHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WorkerHandle")
+            .field("id", &self.id())
+            .field("handled", &self.handled())
+            .finish_non_exhaustive()
+    }
+}
+
+async fn signal() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let Ok(mut term) = signal(SignalKind::terminate()) {
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => {}
+                _ = term.recv() => {}
+            }
+            return;
+        }
+    }
+    if let Err(error) = tokio::signal::ctrl_c().await {
+        tracing::error!(%error, "cannot listen for signals");
+        std::future::pending::<()>().await;
+    }
+}
+
+fn no_handlers() -> Error {
+    Error::Setup("the worker has no handlers: add .handle(...) for each kind of job".into())
 }

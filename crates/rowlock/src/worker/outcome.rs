@@ -53,7 +53,10 @@ impl Outcome {
 
     /// Failed; tried again after this time.
     pub fn retry_after(error: impl Into<BoxError>, after: Duration) -> Self {
-        Self::Retry { error: chain(&*error.into()), after: Some(after) }
+        Self::Retry {
+            error: chain(&*error.into()),
+            after: Some(after),
+        }
     }
 
     /// Not worth another attempt.
@@ -101,22 +104,34 @@ enum Fate {
 impl Fail {
     /// Try again after this time.
     pub fn retry_after(error: impl Into<BoxError>, after: Duration) -> Self {
-        Self { source: error.into(), fate: Fate::RetryAfter(after) }
+        Self {
+            source: error.into(),
+            fate: Fate::RetryAfter(after),
+        }
     }
 
     /// Run again after this time, at no cost.
     pub fn snooze(reason: impl Into<BoxError>, after: Duration) -> Self {
-        Self { source: reason.into(), fate: Fate::Snooze(after) }
+        Self {
+            source: reason.into(),
+            fate: Fate::Snooze(after),
+        }
     }
 
     /// The job is no longer wanted.
     pub fn cancel(reason: impl Into<BoxError>) -> Self {
-        Self { source: reason.into(), fate: Fate::Cancel }
+        Self {
+            source: reason.into(),
+            fate: Fate::Cancel,
+        }
     }
 
     /// No further attempt would help.
     pub fn dead(error: impl Into<BoxError>) -> Self {
-        Self { source: error.into(), fate: Fate::Dead }
+        Self {
+            source: error.into(),
+            fate: Fate::Dead,
+        }
     }
 }
 
@@ -181,7 +196,10 @@ fn from_error(error: BoxError) -> Outcome {
     while let Some(e) = cause {
         if let Some(fail) = e.downcast_ref::<Fail>() {
             return match fail.fate {
-                Fate::RetryAfter(after) => Outcome::Retry { error: text, after: Some(after) },
+                Fate::RetryAfter(after) => Outcome::Retry {
+                    error: text,
+                    after: Some(after),
+                },
                 Fate::Snooze(after) => Outcome::Snooze(after),
                 Fate::Cancel => Outcome::Cancel(text),
                 Fate::Dead => Outcome::Dead(text),
@@ -189,7 +207,10 @@ fn from_error(error: BoxError) -> Outcome {
         }
         cause = e.source();
     }
-    Outcome::Retry { error: text, after: None }
+    Outcome::Retry {
+        error: text,
+        after: None,
+    }
 }
 
 /// An error with its causes, each once: many errors already show the next one in their own text.
@@ -219,7 +240,9 @@ mod tests {
     fn errors_keep_their_chain() {
         let e = Outer(std::io::Error::other("disk on fire"));
         match Err::<(), _>(e).into_outcome() {
-            Outcome::Retry { error, after: None } => assert_eq!(error, "the report is not there: disk on fire"),
+            Outcome::Retry { error, after: None } => {
+                assert_eq!(error, "the report is not there: disk on fire")
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -238,9 +261,15 @@ mod tests {
 
     #[test]
     fn strings_and_boxes_are_errors_too() {
-        assert!(matches!(Err::<(), _>("no").into_outcome(), Outcome::Retry { .. }));
+        assert!(matches!(
+            Err::<(), _>("no").into_outcome(),
+            Outcome::Retry { .. }
+        ));
         let boxed: BoxError = "no".into();
-        assert!(matches!(Err::<Done<i32>, _>(boxed).into_outcome(), Outcome::Retry { .. }));
+        assert!(matches!(
+            Err::<Done<i32>, _>(boxed).into_outcome(),
+            Outcome::Retry { .. }
+        ));
     }
 
     #[test]

@@ -13,7 +13,10 @@ pub(crate) enum Call {
     /// Takes one job at a time.
     One(Box<dyn Fn(Arc<Attempt>) -> BoxFuture<'static, Outcome> + Send + Sync>),
     /// Takes up to so many at once and answers for each.
-    Chunk(usize, Box<dyn Fn(Vec<Arc<Attempt>>) -> BoxFuture<'static, Vec<Outcome>> + Send + Sync>),
+    Chunk(
+        usize,
+        Box<dyn Fn(Vec<Arc<Attempt>>) -> BoxFuture<'static, Vec<Outcome>> + Send + Sync>,
+    ),
 }
 
 /// A handler and the kinds it takes.
@@ -32,7 +35,11 @@ impl Registered {
 
     /// The kind as text that is shared rather than copied for each job, where the handler has it.
     pub(crate) fn kind_text(&self, kind: &str) -> Arc<str> {
-        self.kinds.iter().find(|k| &***k == kind).cloned().unwrap_or_else(|| kind.into())
+        self.kinds
+            .iter()
+            .find(|k| &***k == kind)
+            .cloned()
+            .unwrap_or_else(|| kind.into())
     }
 }
 
@@ -49,9 +56,14 @@ impl Registry {
     pub(crate) fn add(&mut self, kinds: &[&str], call: Call) -> Result<(), String> {
         let kinds: Vec<Arc<str>> = kinds.iter().map(|k| Arc::from(*k)).collect();
         if let Some(taken) = kinds.iter().find(|k| self.by_kind.contains_key(*k)) {
-            return Err(format!("two handlers for the kind {taken:?}: each kind has one"));
+            return Err(format!(
+                "two handlers for the kind {taken:?}: each kind has one"
+            ));
         }
-        let registered = Arc::new(Registered { kinds: kinds.clone(), call });
+        let registered = Arc::new(Registered {
+            kinds: kinds.clone(),
+            call,
+        });
         for kind in kinds {
             self.by_kind.insert(kind, registered.clone());
         }
@@ -59,7 +71,14 @@ impl Registry {
     }
 
     pub(crate) fn add_any(&mut self, call: Call) -> Result<(), String> {
-        if self.any.replace(Arc::new(Registered { kinds: Vec::new(), call })).is_some() {
+        if self
+            .any
+            .replace(Arc::new(Registered {
+                kinds: Vec::new(),
+                call,
+            }))
+            .is_some()
+        {
             return Err("two handlers for any kind: there can be one".into());
         }
         Ok(())
@@ -85,6 +104,11 @@ impl Registry {
 
     /// Most jobs that any of the handlers takes at once.
     pub(crate) fn chunk_max(&self) -> usize {
-        self.by_kind.values().chain(&self.any).map(|r| r.chunk_max()).max().unwrap_or(1)
+        self.by_kind
+            .values()
+            .chain(&self.any)
+            .map(|r| r.chunk_max())
+            .max()
+            .unwrap_or(1)
     }
 }

@@ -22,9 +22,12 @@ const JOBS_BETWEEN_YIELDS: u32 = 32;
 /// Starts as many slots as there are jobs waiting and slots free.
 pub(super) fn fill_slots(core: &Arc<Core>) {
     loop {
-        let Some((lane, jobs)) = lock(&core.slots).next() else { return };
+        let Some((lane, jobs)) = lock(&core.slots).next() else {
+            return;
+        };
         let slot = core.clone();
-        core.running.spawn(async move { slot.run_slot(lane, jobs).await });
+        core.running
+            .spawn(async move { slot.run_slot(lane, jobs).await });
     }
 }
 
@@ -33,7 +36,11 @@ impl Core {
     async fn run_slot(self: Arc<Self>, mut lane: usize, mut jobs: Vec<Arc<Attempt>>) {
         for n in 1_u32.. {
             // Also when the task is aborted in the middle of a handler, the slot must become free.
-            let slot = FreeOnDrop { core: &self, lane, armed: true };
+            let slot = FreeOnDrop {
+                core: &self,
+                lane,
+                armed: true,
+            };
             self.run_jobs(jobs).await;
             match slot.finish() {
                 Some(next) => (lane, jobs) = next,
@@ -70,7 +77,13 @@ impl Core {
                 let span = tracing::info_span!("jobs", n = jobs.len(), kind = %first.kind, queue = %first.queue());
                 match handled.instrument(span).await {
                     Ok(outcomes) => outcomes,
-                    Err(error) => jobs.iter().map(|_| Outcome::Retry { error: error.clone(), after: None }).collect(),
+                    Err(error) => jobs
+                        .iter()
+                        .map(|_| Outcome::Retry {
+                            error: error.clone(),
+                            after: None,
+                        })
+                        .collect(),
                 }
             }
         };
@@ -87,7 +100,10 @@ impl Core {
                 false
             }
             Some(CancelReason::Cancelled) => {
-                self.answer(job.clone(), Outcome::Cancel("cancelled before it started".into()));
+                self.answer(
+                    job.clone(),
+                    Outcome::Cancel("cancelled before it started".into()),
+                );
                 false
             }
             Some(_) => {
@@ -121,7 +137,9 @@ impl Core {
             Outcome::Retry { error, .. } | Outcome::Dead(error) => {
                 tracing::warn!(id = job.id, kind = %job.kind, queue = %job.queue(), attempt = job.number, outcome = outcome.name(), error, "job failed");
             }
-            Outcome::Snooze(_) | Outcome::Cancel(_) => tracing::debug!(id = job.id, kind = %job.kind, outcome = outcome.name()),
+            Outcome::Snooze(_) | Outcome::Cancel(_) => {
+                tracing::debug!(id = job.id, kind = %job.kind, outcome = outcome.name())
+            }
         }
         self.finished.fetch_add(1, Relaxed);
         let verdict = match (job.cancel_reason(), outcome) {
@@ -133,7 +151,9 @@ impl Core {
             }
             // What a handler returns when the worker stops it is not a failure of the job.
             (Some(CancelReason::Shutdown), Outcome::Retry { .. }) => Verdict::Release,
-            (Some(CancelReason::Cancelled), Outcome::Retry { error, .. }) => Verdict::Outcome(Outcome::Cancel(error)),
+            (Some(CancelReason::Cancelled), Outcome::Retry { error, .. }) => {
+                Verdict::Outcome(Outcome::Cancel(error))
+            }
             (_, outcome) => Verdict::Outcome(outcome),
         };
         self.acks.push(Ack::new(job, verdict));
@@ -141,7 +161,11 @@ impl Core {
 }
 
 /// Runs a handler with its time limit, and turns a panic into text.
-async fn guarded<T>(handled: impl Future<Output = T>, limit: Option<Duration>, jobs: &[Arc<Attempt>]) -> Result<T, String> {
+async fn guarded<T>(
+    handled: impl Future<Output = T>,
+    limit: Option<Duration>,
+    jobs: &[Arc<Attempt>],
+) -> Result<T, String> {
     let caught = AssertUnwindSafe(handled).catch_unwind();
     let result = match limit {
         None => caught.await,
@@ -159,7 +183,11 @@ async fn guarded<T>(handled: impl Future<Output = T>, limit: Option<Duration>, j
 }
 
 pub(super) fn panic_text(panic: &(dyn Any + Send)) -> &str {
-    panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a text")
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("without a text")
 }
 
 /// Frees a slot, whatever happens to the task that holds it.

@@ -63,13 +63,28 @@ pub(crate) struct Wanted {
 
 impl<J: Waiting> Slots<J> {
     pub(crate) fn new(limit: usize, order: Order) -> Self {
-        Self { limit: limit.max(1), order, running: 0, waiting: 0, reserved: 0, lanes: Vec::new() }
+        Self {
+            limit: limit.max(1),
+            order,
+            running: 0,
+            waiting: 0,
+            reserved: 0,
+            lanes: Vec::new(),
+        }
     }
 
     /// Adds a lane and returns its number. Lanes are never taken away.
     pub(crate) fn add_lane(&mut self, limit: usize, weight: usize, chunk: usize) -> usize {
         let (limit, weight, chunk) = (limit.max(1), weight.max(1), chunk.max(1));
-        self.lanes.push(Lane { limit, weight, chunk, running: 0, waiting: VecDeque::new(), credit: 0, reserved: 0 });
+        self.lanes.push(Lane {
+            limit,
+            weight,
+            chunk,
+            running: 0,
+            waiting: VecDeque::new(),
+            credit: 0,
+            reserved: 0,
+        });
         self.lanes.len() - 1
     }
 
@@ -124,7 +139,8 @@ impl<J: Waiting> Slots<J> {
 
     /// The lane to take the next job from.
     fn choose(&mut self) -> Option<usize> {
-        let ready = |lane: &Lane<J>| !lane.waiting.is_empty() && lane.running + lane.reserved < lane.limit;
+        let ready =
+            |lane: &Lane<J>| !lane.waiting.is_empty() && lane.running + lane.reserved < lane.limit;
         if self.order == Order::Strict || self.lanes.len() == 1 {
             return self.lanes.iter().position(ready);
         }
@@ -174,7 +190,11 @@ impl<J: Waiting> Slots<J> {
             lanes.sort_by_key(|(n, _)| std::cmp::Reverse(self.lanes[*n].credit));
         }
         let total = total.min(lanes.iter().map(|(_, room)| room).sum());
-        Wanted { lanes, total, free: free.saturating_sub(self.waiting) }
+        Wanted {
+            lanes,
+            total,
+            free: free.saturating_sub(self.waiting),
+        }
     }
 
     /// Slots of this lane that nothing runs in and nothing waits for.
@@ -204,7 +224,10 @@ impl<J: Waiting> Slots<J> {
     /// Takes out all that wait: they are to be given back.
     pub(crate) fn drain(&mut self) -> Vec<J> {
         self.waiting = 0;
-        self.lanes.iter_mut().flat_map(|lane| lane.waiting.drain(..)).collect()
+        self.lanes
+            .iter_mut()
+            .flat_map(|lane| lane.waiting.drain(..))
+            .collect()
     }
 }
 
@@ -317,7 +340,9 @@ mod tests {
         slots.add_lane(10, 9, 1);
         slots.add(1, [ONE; 3]);
         slots.add(0, [ONE; 2]);
-        let order: Vec<usize> = std::iter::from_fn(|| slots.next()).map(|(lane, _)| lane).collect();
+        let order: Vec<usize> = std::iter::from_fn(|| slots.next())
+            .map(|(lane, _)| lane)
+            .collect();
         assert_eq!(order, [0, 0, 1, 1, 1]);
     }
 
@@ -328,7 +353,10 @@ mod tests {
         slots.add_lane(100, 1, 1);
         slots.add(0, [ONE; 60]);
         slots.add(1, [ONE; 60]);
-        let first: Vec<usize> = std::iter::from_fn(|| slots.next()).take(40).map(|(lane, _)| lane).collect();
+        let first: Vec<usize> = std::iter::from_fn(|| slots.next())
+            .take(40)
+            .map(|(lane, _)| lane)
+            .collect();
         assert_eq!(first.iter().filter(|l| **l == 0).count(), 30);
     }
 

@@ -70,7 +70,10 @@ pub(super) struct WorkerMeters {
 
 impl WorkerMeters {
     pub(super) fn new() -> Self {
-        Self { claim: histogram!("rowlock_claim_seconds"), running: gauge!("rowlock_running") }
+        Self {
+            claim: histogram!("rowlock_claim_seconds"),
+            running: gauge!("rowlock_running"),
+        }
     }
 }
 
@@ -82,6 +85,9 @@ pub(super) struct AckMeters {
 
 impl AckMeters {
     pub(super) fn new() -> Self {
-        Self { seconds: histogram!("rowlock_ack_seconds"), batch: histogram!("rowlock_ack_batch") }
+        Self {
+            seconds: histogram!("rowlock_ack_seconds"),
+            batch: histogram!("rowlock_ack_batch"),
+        }
     }
 }
