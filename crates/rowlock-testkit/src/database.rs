@@ -17,7 +17,7 @@ use crate::shared::{SharedServer, shared};
 /// All databases of this module start with it. What follows is the time of their birth, in seconds, and what makes them unique.
 const PREFIX: &str = "rowlock_test_";
 
-/// No test takes longer than this; a database that is older was left behind.
+/// No test takes longer than this; a database that is older and that nobody uses was left behind.
 const LEFTOVER_AGE_S: u64 = 3600;
 
 /// The longest that a test waits, at its end, for its database to go.
@@ -27,6 +27,9 @@ const DROP_TIMEOUT: Duration = Duration::from_secs(20);
 const DEFAULT_SCHEMA: &str = "rowlock";
 
 /// A fresh database on the [`shared()`] server, for one test. Dropping this drops the database, with whoever is still connected.
+///
+/// What a killed test leaves behind is dropped by the next process that makes a database; on a server that was named by
+/// `ROWLOCK_TEST_DATABASE_URL`, when it is an hour old and nobody is connected to it.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -55,7 +58,7 @@ impl TestDb {
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         };
         let admin = connect(&server.admin_url(), "postgres").await?;
-        drop_leftovers_once(&admin).await;
+        drop_leftovers_once(&admin, server).await;
         let name = new_name();
         create(&admin, &name, server).await?;
         let url = server.url(&name);
@@ -225,25 +228,31 @@ async fn roll_back_prepared(admin: &Client, url: &str, name: &str) -> Result<()>
 }
 
 /// Drops the databases that killed tests left behind, once per process. Best effort: the next process tries again.
-async fn drop_leftovers_once(admin: &Client) {
+///
+/// They are not only in the way: a prepared transaction or a slot in one of them can make tests in others wait forever.
+async fn drop_leftovers_once(admin: &Client, server: &SharedServer) {
     static DONE: AtomicBool = AtomicBool::new(false);
     if DONE.swap(true, Ordering::Relaxed) {
         return;
     }
-    let unused = "select datname from pg_database d where starts_with(datname, $1) and not exists \
-                  (select from pg_stat_activity a where a.datid = d.oid)";
-    let Ok(rows) = admin.query(unused, &[&PREFIX]).await else {
+    let all = "select datname, exists (select from pg_stat_activity a where a.datid = d.oid) \
+               from pg_database d where starts_with(datname, $1)";
+    let Ok(rows) = admin.query(all, &[&PREFIX]).await else {
         return;
     };
-    let now = now_s();
-    for name in rows
-        .iter()
-        .filter_map(|row| row.try_get::<_, String>(0).ok())
-    {
-        if is_leftover(&name, now) {
-            let _ = admin
-                .batch_execute(&format!("drop database if exists {name}"))
-                .await;
+    for row in rows {
+        let (name, in_use): (String, bool) = (row.get(0), row.get(1));
+        let Some(birth) = Birth::of(&name) else {
+            continue;
+        };
+        // On our own server all names come from this machine, so their processes can be asked for.
+        let left_behind = if server.is_ours() {
+            birth.process_is_gone()
+        } else {
+            birth.is_long_ago(now_s()) && !in_use
+        };
+        if left_behind {
+            let _ = drop_database(&server.admin_url(), &server.url(&name), &name).await;
         }
     }
 }
@@ -258,16 +267,40 @@ fn new_name() -> String {
     )
 }
 
-/// Whether a database of this name was made by [`new_name`], long ago.
-fn is_leftover(name: &str, now_s: u64) -> bool {
-    let plain = name
-        .chars()
-        .all(|c| matches!(c, 'a'..='z' | '0'..='9' | '_'));
-    let born_s = name
-        .strip_prefix(PREFIX)
-        .and_then(|rest| rest.split_once('_'))
-        .and_then(|(born, _)| born.parse::<u64>().ok());
-    plain && born_s.is_some_and(|born_s| born_s.saturating_add(LEFTOVER_AGE_S) < now_s)
+/// What the name of a database of ours tells about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Birth {
+    at_s: u64,
+    process: i32,
+}
+
+impl Birth {
+    /// Reads a name made by [`new_name`]; others are nobody's business here.
+    fn of(name: &str) -> Option<Birth> {
+        if !name
+            .chars()
+            .all(|c| matches!(c, 'a'..='z' | '0'..='9' | '_'))
+        {
+            return None;
+        }
+        let mut parts = name.strip_prefix(PREFIX)?.split('_');
+        let birth = Birth {
+            at_s: parts.next()?.parse().ok()?,
+            process: parts.next()?.parse().ok()?,
+        };
+        (parts.next()?.len() == 8 && parts.next().is_none()).then_some(birth)
+    }
+
+    fn is_long_ago(self, now_s: u64) -> bool {
+        self.at_s.saturating_add(LEFTOVER_AGE_S) < now_s
+    }
+
+    fn process_is_gone(self) -> bool {
+        let process = rustix::process::Pid::from_raw(self.process.max(0));
+        process.is_some_and(|process| {
+            rustix::process::test_kill_process(process) == Err(rustix::io::Errno::SRCH)
+        })
+    }
 }
 
 fn now_s() -> u64 {
@@ -300,25 +333,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_told_apart_by_age() {
-        let now = now_s();
-        let name = new_name();
-        assert!(!is_leftover(&name, now));
-        assert!(is_leftover(&name, now + LEFTOVER_AGE_S + 10));
+    fn a_name_tells_when_and_by_whom_it_was_made() {
+        let (name, now) = (new_name(), now_s());
+        let birth = Birth::of(&name).unwrap();
+        assert!(!birth.is_long_ago(now));
+        assert!(birth.is_long_ago(now + LEFTOVER_AGE_S + 10));
+        assert!(!birth.process_is_gone());
         assert_ne!(name, new_name());
+
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        let process = i32::try_from(ended.id()).unwrap();
+        ended.wait().unwrap();
+        assert!(Birth { process, ..birth }.process_is_gone());
     }
 
     #[test]
-    fn foreign_names_are_never_leftovers() {
-        for name in [
+    fn names_that_others_made_tell_nothing() {
+        let foreign = [
             "postgres",
             "rowlock_test_",
             "rowlock_test_production",
-            "rowlock_test_1\"; drop",
-            "rowlock_test_1_A",
-            "my_rowlock_test_1_2_3",
-        ] {
-            assert!(!is_leftover(name, u64::MAX), "{name}");
+            "rowlock_test_1_2",
+            "rowlock_test_1_2_\"; drop",
+            "rowlock_test_1_2_0000000A",
+            "rowlock_test_1_2_00000000_mine",
+            "my_rowlock_test_1_2_00000000",
+        ];
+        for name in foreign {
+            assert_eq!(Birth::of(name), None, "{name}");
         }
     }
 }

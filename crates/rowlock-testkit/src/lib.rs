@@ -27,10 +27,12 @@
 mod database;
 mod error;
 mod postgres;
+mod proxy;
 mod shared;
 mod url;
 
 pub use database::TestDb;
 pub use error::{Error, Result};
 pub use postgres::{Builder, PrivatePostgres, Version};
+pub use proxy::{Direction, FaultProxy, Upstream};
 pub use shared::{SharedServer, shared};

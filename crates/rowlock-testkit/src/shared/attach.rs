@@ -29,8 +29,15 @@ use crate::postgres::{cluster, find};
 /// The port in the name of the socket.
 pub(super) const PORT: u16 = 5432;
 
-/// How long the server stays when nobody uses it: longer than the gap between two test binaries, shorter than anybody minds.
+/// How long the server stays when nobody uses it, unless [`LINGER_VARIABLE`] says otherwise: longer than the gap between two
+/// test binaries, shorter than anybody minds.
 const LINGER_S: u32 = 10;
+
+/// The longest that it can be told to stay.
+const LINGER_MAX_S: u32 = 3600;
+
+/// The environment variable that says how many seconds the server stays when nobody uses it.
+const LINGER_VARIABLE: &str = "ROWLOCK_TEST_LINGER_S";
 
 /// The longest that making the data, or starting, may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -189,7 +196,7 @@ impl Desk {
         command
             .arg(self.use_lock_path(name))
             .arg(home.path())
-            .arg(LINGER_S.to_string());
+            .arg(linger_s().to_string());
         command.arg(installation.program("postgres")).args(server);
         Process::spawn(command, None).map_err(|source| Error::Spawn {
             program: shell.to_owned(),
@@ -240,6 +247,13 @@ fn with_auto_explain(
         ));
     }
     settings
+}
+
+fn linger_s() -> u32 {
+    let said = std::env::var(LINGER_VARIABLE)
+        .ok()
+        .and_then(|seconds| seconds.parse().ok());
+    said.unwrap_or(LINGER_S).min(LINGER_MAX_S)
 }
 
 /// Opens and locks a file, making it if it is not there.

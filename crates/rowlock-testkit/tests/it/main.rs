@@ -1,4 +1,9 @@
 //! Tests of the test kit against real PostgreSQL servers.
 
+mod crash;
 mod database;
+mod errors;
 mod helper;
+mod postgres;
+mod proxy;
+mod shared;
