@@ -1,0 +1,3 @@
+//! Tests of the library against a real PostgreSQL.
+
+mod support;
