@@ -1,0 +1,3 @@
+//! Tests of the library against real PostgreSQL servers.
+
+mod derive;
