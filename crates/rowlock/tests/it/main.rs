@@ -1,3 +1,4 @@
 //! Tests of the library against real PostgreSQL servers.
 
 mod derive;
+mod drivers;
