@@ -7,11 +7,24 @@ use rowlock::{Client, ConnInfo};
 #[derive(Args, Clone)]
 pub(crate) struct Database {
     /// The database, as a libpq URL or keywords. What is missing comes from the PG* environment.
-    #[arg(long, short = 'd', global = true, env = "DATABASE_URL", hide_env_values = true, value_name = "CONNINFO")]
+    #[arg(
+        long,
+        short = 'd',
+        global = true,
+        env = "DATABASE_URL",
+        hide_env_values = true,
+        value_name = "CONNINFO"
+    )]
     pub(crate) database: Option<String>,
 
     /// The schema of the queue in that database.
-    #[arg(long, global = true, env = "ROWLOCK_SCHEMA", default_value = "rowlock", value_name = "NAME")]
+    #[arg(
+        long,
+        global = true,
+        env = "ROWLOCK_SCHEMA",
+        default_value = "rowlock",
+        value_name = "NAME"
+    )]
     pub(crate) schema: String,
 }
 

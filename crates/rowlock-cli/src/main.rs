@@ -10,7 +10,12 @@ use clap::{Parser, Subcommand};
 
 /// The job queue for people who already run Postgres.
 #[derive(Parser)]
-#[command(name = "rowlock", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(
+    name = "rowlock",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true
+)]
 struct Cli {
     #[command(flatten)]
     database: connect::Database,
@@ -27,7 +32,10 @@ enum Command {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     log_to_stderr();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(e) => return fail(&anyhow::Error::from(e).context("cannot start")),
     };

@@ -35,13 +35,21 @@ impl Migrate {
             return Ok(());
         }
         let client = database.client()?;
-        let status = if self.dry_run || self.status { client.migration_status().await? } else { client.migrate().await? };
+        let status = if self.dry_run || self.status {
+            client.migration_status().await?
+        } else {
+            client.migrate().await?
+        };
         let schema = client.schema();
         if status.is_current() {
             println!("schema {schema} is up to date (version {})", status.current);
             return Ok(());
         }
-        let verb = if self.dry_run || self.status { "would be" } else { "is" };
+        let verb = if self.dry_run || self.status {
+            "would be"
+        } else {
+            "is"
+        };
         for step in &status.pending {
             println!("step {step} {verb} applied");
         }
@@ -49,7 +57,11 @@ impl Migrate {
             println!("functions and views {verb} replaced by those of this version");
         }
         if self.status {
-            anyhow::bail!("schema {schema} is at version {}, this program brings {}: run `rowlock migrate`", status.current, status.latest);
+            anyhow::bail!(
+                "schema {schema} is at version {}, this program brings {}: run `rowlock migrate`",
+                status.current,
+                status.latest
+            );
         }
         if !self.dry_run {
             println!("schema {schema} is at version {} now", status.latest);

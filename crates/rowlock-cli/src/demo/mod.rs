@@ -45,10 +45,17 @@ pub(crate) struct Demo {
 
 impl Demo {
     pub(crate) async fn run(self, database: &Database) -> anyhow::Result<()> {
-        anyhow::ensure!(self.rate > 0.0 && self.rate <= 10_000.0, "--rate must be above 0 and at most 10000, not {}", self.rate);
+        anyhow::ensure!(
+            self.rate > 0.0 && self.rate <= 10_000.0,
+            "--rate must be above 0 and at most 10000, not {}",
+            self.rate
+        );
         let (server, info) = match &database.database {
             Some(text) => {
-                anyhow::ensure!(!self.fresh, "--fresh would empty the database you gave; it is only for the demo's own server");
+                anyhow::ensure!(
+                    !self.fresh,
+                    "--fresh would empty the database you gave; it is only for the demo's own server"
+                );
                 (None, ConnInfo::parse(text)?)
             }
             None => {
@@ -69,11 +76,17 @@ impl Demo {
         let stopped = worker.shutdown().await;
         let summary = summary(&client, &worker).await;
         if let Some(mut server) = server {
-            server.stop().context("cannot stop the private PostgreSQL")?;
+            server
+                .stop()
+                .context("cannot stop the private PostgreSQL")?;
         }
         shown?;
         println!("{}", summary?);
-        anyhow::ensure!(stopped.unsettled == 0, "{} jobs could not be settled", stopped.unsettled);
+        anyhow::ensure!(
+            stopped.unsettled == 0,
+            "{} jobs could not be settled",
+            stopped.unsettled
+        );
         anyhow::ensure!(stopped.handled > 0, "not a single job ran");
         Ok(())
     }
@@ -84,16 +97,27 @@ impl Demo {
             None => default_data_dir(),
         };
         if self.fresh && dir.join("PG_VERSION").exists() {
-            std::fs::remove_dir_all(&dir).with_context(|| format!("cannot empty {}", dir.display()))?;
+            std::fs::remove_dir_all(&dir)
+                .with_context(|| format!("cannot empty {}", dir.display()))?;
         }
         let began = Instant::now();
         let server = PrivatePostgres::builder().data_dir(&dir).start()?;
-        eprintln!("PostgreSQL {} started in {} ({:.1} s)", server.version(), dir.display(), began.elapsed().as_secs_f64());
+        eprintln!(
+            "PostgreSQL {} started in {} ({:.1} s)",
+            server.version(),
+            dir.display(),
+            began.elapsed().as_secs_f64()
+        );
         Ok(server)
     }
 
     /// Shows the queue until the time is up or somebody has seen enough.
-    async fn show(&self, client: &Client, worker: &WorkerHandle, server: Option<&PrivatePostgres>) -> anyhow::Result<()> {
+    async fn show(
+        &self,
+        client: &Client,
+        worker: &WorkerHandle,
+        server: Option<&PrivatePostgres>,
+    ) -> anyhow::Result<()> {
         let until = self.duration.map(|d| tokio::time::Instant::now() + d);
         let mut screen = Screen::new(std::io::stdout().is_terminal());
         if let Some(server) = server {
@@ -146,7 +170,9 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
     if let Ok(seconds) = text.parse::<u64>() {
         return Ok(Duration::from_secs(seconds));
     }
-    let span: jiff::SignedDuration = text.parse().map_err(|_| format!("{text:?} is no time: say 15s, 2m or 1h30m"))?;
+    let span: jiff::SignedDuration = text
+        .parse()
+        .map_err(|_| format!("{text:?} is no time: say 15s, 2m or 1h30m"))?;
     span.try_into().map_err(|_| format!("{text:?} is negative"))
 }
 

@@ -28,7 +28,13 @@ pub(super) struct Screen {
 
 impl Screen {
     pub(super) fn new(terminal: bool) -> Self {
-        Self { terminal, began: Instant::now(), notes: Vec::new(), lines: 0, handled: 0 }
+        Self {
+            terminal,
+            began: Instant::now(),
+            notes: Vec::new(),
+            lines: 0,
+            handled: 0,
+        }
     }
 
     pub(super) fn note(&mut self, text: String) {
@@ -38,7 +44,11 @@ impl Screen {
         self.notes.push(text);
     }
 
-    pub(super) async fn draw(&mut self, client: &Client, worker: &WorkerHandle) -> anyhow::Result<()> {
+    pub(super) async fn draw(
+        &mut self,
+        client: &Client,
+        worker: &WorkerHandle,
+    ) -> anyhow::Result<()> {
         let queues = counts(client).await?;
         let handled = worker.handled();
         let rate = handled - self.handled;
@@ -69,12 +79,28 @@ impl Screen {
 
     fn table(&self, queues: &[QueueLine], seconds: u64, rate: u64) -> String {
         let mut text = String::new();
-        let _ = writeln!(text, "\x1b[1mrowlock demo\x1b[0m   {seconds} s   {} handled   {rate}/s", self.handled);
+        let _ = writeln!(
+            text,
+            "\x1b[1mrowlock demo\x1b[0m   {seconds} s   {} handled   {rate}/s",
+            self.handled
+        );
         let _ = writeln!(text);
-        let _ = writeln!(text, "\x1b[2m{:<10} {:>7} {:>8} {:>10} {:>9} {:>6}\x1b[0m", "queue", "ready", "running", "scheduled", "finished", "dead");
+        let _ = writeln!(
+            text,
+            "\x1b[2m{:<10} {:>7} {:>8} {:>10} {:>9} {:>6}\x1b[0m",
+            "queue", "ready", "running", "scheduled", "finished", "dead"
+        );
         for q in queues {
-            let dead = if q.dead > 0 { format!("\x1b[31m{:>6}\x1b[0m", q.dead) } else { format!("{:>6}", q.dead) };
-            let _ = writeln!(text, "{:<10} {:>7} {:>8} {:>10} {:>9} {dead}", q.name, q.ready, q.running, q.scheduled, q.finished);
+            let dead = if q.dead > 0 {
+                format!("\x1b[31m{:>6}\x1b[0m", q.dead)
+            } else {
+                format!("{:>6}", q.dead)
+            };
+            let _ = writeln!(
+                text,
+                "{:<10} {:>7} {:>8} {:>10} {:>9} {dead}",
+                q.name, q.ready, q.running, q.scheduled, q.finished
+            );
         }
         let _ = writeln!(text);
         for note in &self.notes {

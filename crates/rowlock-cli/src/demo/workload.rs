@@ -39,7 +39,8 @@ async fn send_welcome(job: WelcomeEmail) {
 async fn write_report(job: MonthlyReport, ctx: Ctx) -> rowlock::Result<Done<u32>> {
     for page in 1..=job.pages {
         tokio::time::sleep(Duration::from_millis(150)).await;
-        ctx.progress(&serde_json::json!({ "pages": page, "of": job.pages })).await?;
+        ctx.progress(&serde_json::json!({ "pages": page, "of": job.pages }))
+            .await?;
     }
     Ok(Done(job.pages))
 }
@@ -48,14 +49,20 @@ async fn capture(job: CapturePayment, ctx: Ctx) -> Result<(), Fail> {
     tokio::time::sleep(Duration::from_millis(40)).await;
     // Two of five calls fail; the same job fails at different attempts, so that most succeed in the end.
     if (job.order as i32 + ctx.attempt()) % 5 < 2 {
-        return Err(Fail::retry_after("the payment service answered 503", Duration::from_secs(2)));
+        return Err(Fail::retry_after(
+            "the payment service answered 503",
+            Duration::from_secs(2),
+        ));
     }
     Ok(())
 }
 
 async fn import(job: LegacyImport) -> Result<(), String> {
     tokio::time::sleep(Duration::from_millis(80)).await;
-    Err(format!("{} is not in a format that anybody knows", job.file))
+    Err(format!(
+        "{} is not in a format that anybody knows",
+        job.file
+    ))
 }
 
 /// A worker for all of it.
@@ -81,10 +88,36 @@ pub(super) async fn produce(client: Client, rate: f64) {
     for n in 0_u32.. {
         tick.tick().await;
         let enqueued = match n % 20 {
-            0 => client.enqueue(LegacyImport { file: format!("export-{n}.dat") }).backoff(Backoff::fixed(Duration::from_secs(3))).await,
-            1 | 2 => client.enqueue(MonthlyReport { account: n, pages: 4 + n % 8 }).await,
-            3..=7 => client.enqueue(CapturePayment { order: n, cents: 100 + n }).await,
-            8 => client.enqueue(WelcomeEmail { user_id: n }).delay(Duration::from_secs(5)).await,
+            0 => {
+                client
+                    .enqueue(LegacyImport {
+                        file: format!("export-{n}.dat"),
+                    })
+                    .backoff(Backoff::fixed(Duration::from_secs(3)))
+                    .await
+            }
+            1 | 2 => {
+                client
+                    .enqueue(MonthlyReport {
+                        account: n,
+                        pages: 4 + n % 8,
+                    })
+                    .await
+            }
+            3..=7 => {
+                client
+                    .enqueue(CapturePayment {
+                        order: n,
+                        cents: 100 + n,
+                    })
+                    .await
+            }
+            8 => {
+                client
+                    .enqueue(WelcomeEmail { user_id: n })
+                    .delay(Duration::from_secs(5))
+                    .await
+            }
             _ => client.enqueue(WelcomeEmail { user_id: n }).await,
         };
         if let Err(e) = enqueued {

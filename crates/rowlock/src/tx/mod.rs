@@ -57,6 +57,26 @@ pub trait Transaction: Send {
     ) -> impl Future<Output = Result<Vec<Vec<Option<String>>>, BoxError>> + Send;
 }
 
+/// What the database answered with, as far as the driver tells.
+pub(crate) fn sqlstate(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let mut cause = Some(error);
+    while let Some(e) = cause {
+        if let Some(e) = e.downcast_ref::<tokio_postgres::Error>() {
+            return e.code().map(|code| code.code().to_owned());
+        }
+        #[cfg(feature = "sqlx-0_8")]
+        if let Some(e) = e.downcast_ref::<sqlx_0_8::Error>() {
+            return e.as_database_error()?.code().map(Into::into);
+        }
+        #[cfg(feature = "sqlx-0_9")]
+        if let Some(e) = e.downcast_ref::<sqlx_0_9::Error>() {
+            return e.as_database_error()?.code().map(Into::into);
+        }
+        cause = e.source();
+    }
+    None
+}
+
 /// Any error of any driver.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
