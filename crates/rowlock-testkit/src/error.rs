@@ -203,7 +203,7 @@ pub enum Error {
     },
 
     /// A statement, or the connection for it, failed.
-    #[error("{doing} `{database}`: {source}")]
+    #[error("{doing} `{database}`: {}", with_causes(.source.as_ref()))]
     Database {
         /// What was being done.
         doing: &'static str,
@@ -247,6 +247,18 @@ impl Error {
             source,
         }
     }
+}
+
+/// The driver's own words are only "db error"; what the server said is the cause.
+pub(crate) fn with_causes(error: &(dyn std::error::Error + Send + Sync + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
 }
 
 fn list(paths: &[PathBuf]) -> String {
