@@ -13,6 +13,25 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// The queue refused something.
+    #[error(transparent)]
+    Queue(rowlock::Error),
+
+    /// A look into the test's database failed.
+    #[error("cannot look into the test's database: {0}")]
+    Query(#[source] tokio_postgres::Error),
+
+    /// A payload or result is not what was expected.
+    #[error("cannot read a payload or result: {0}")]
+    Payload(#[source] serde_json::Error),
+
+    /// A job left no trace: its queue keeps no history.
+    #[error("job {id} left no trace: its queue keeps no history (retention 0)")]
+    JobGone {
+        /// The job.
+        id: i64,
+    },
+
     /// No PostgreSQL programs on this machine.
     #[error(
         "no PostgreSQL found: looked for `initdb` and `postgres` in {}; install PostgreSQL 14 or newer, or set ROWLOCK_PG_BIN to \

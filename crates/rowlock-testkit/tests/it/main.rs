@@ -6,4 +6,5 @@ mod errors;
 mod helper;
 mod postgres;
 mod proxy;
+mod queue;
 mod shared;
