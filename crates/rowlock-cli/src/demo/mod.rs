@@ -13,6 +13,7 @@ use rowlock::{Client, ConnInfo, WorkerHandle};
 use rowlock_testkit::PrivatePostgres;
 
 use crate::connect::Database;
+use crate::exit::Exit;
 use screen::Screen;
 
 /// Watch a queue at work: emails, reports, a flaky job that retries, one that dies.
@@ -44,7 +45,7 @@ pub(crate) struct Demo {
 }
 
 impl Demo {
-    pub(crate) async fn run(self, database: &Database) -> anyhow::Result<()> {
+    pub(crate) async fn run(self, database: &Database) -> anyhow::Result<Exit> {
         anyhow::ensure!(
             self.rate > 0.0 && self.rate <= 10_000.0,
             "--rate must be above 0 and at most 10000, not {}",
@@ -88,7 +89,7 @@ impl Demo {
             stopped.unsettled
         );
         anyhow::ensure!(stopped.handled > 0, "not a single job ran");
-        Ok(())
+        Ok(Exit::Success)
     }
 
     fn start_server(&self) -> anyhow::Result<PrivatePostgres> {
