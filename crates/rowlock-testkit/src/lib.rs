@@ -33,6 +33,6 @@ mod url;
 
 pub use database::TestDb;
 pub use error::{Error, Result};
-pub use postgres::{Builder, PrivatePostgres, Version};
+pub use postgres::{PrivatePostgres, PrivatePostgresBuilder, Version};
 pub use proxy::{Direction, FaultProxy, Upstream};
 pub use shared::{SharedServer, shared};
