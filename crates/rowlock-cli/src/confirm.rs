@@ -15,6 +15,9 @@ pub(crate) fn confirm(what: &str, yes: bool) -> anyhow::Result<()> {
     std::io::stderr().flush()?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
-    anyhow::ensure!(matches!(answer.trim(), "y" | "Y" | "yes"), "nothing was changed");
+    anyhow::ensure!(
+        matches!(answer.trim(), "y" | "Y" | "yes"),
+        "nothing was changed"
+    );
     Ok(())
 }

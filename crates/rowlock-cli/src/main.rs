@@ -44,7 +44,11 @@ struct Global {
 
 impl Global {
     fn format(&self) -> Format {
-        if self.json { Format::Json } else { Format::Table }
+        if self.json {
+            Format::Json
+        } else {
+            Format::Table
+        }
     }
 }
 
@@ -66,7 +70,10 @@ impl Command {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     log_to_stderr();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(e) => return fail(&anyhow::Error::from(e).context("cannot start")),
     };
@@ -92,5 +99,8 @@ fn fail(error: &anyhow::Error) -> ExitCode {
 fn log_to_stderr() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("error"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
 }

@@ -53,7 +53,11 @@ impl Migrate {
         }
         let client = global.database.client()?;
         let look_only = self.dry_run || self.status;
-        let before = if look_only { client.migration_status().await? } else { client.migrate().await? };
+        let before = if look_only {
+            client.migration_status().await?
+        } else {
+            client.migrate().await?
+        };
         let current = before.is_current();
         let answer = Answer {
             schema: client.schema().to_string(),
@@ -67,7 +71,11 @@ impl Migrate {
             Format::Json => output::json(&answer)?,
             Format::Table => answer.print(current, look_only),
         }
-        Ok(if self.status && !current { Exit::Failure } else { Exit::Success })
+        Ok(if self.status && !current {
+            Exit::Failure
+        } else {
+            Exit::Success
+        })
     }
 }
 
@@ -86,7 +94,10 @@ impl Answer {
             println!("functions and views {verb} replaced by those of this version");
         }
         if look_only {
-            println!("schema {schema} is at version {}, this program brings {}: run `rowlock migrate`", self.version, self.latest);
+            println!(
+                "schema {schema} is at version {}, this program brings {}: run `rowlock migrate`",
+                self.version, self.latest
+            );
         } else {
             println!("schema {schema} is at version {} now", self.latest);
         }

@@ -26,11 +26,15 @@ pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
 /// A table with these headings.
 pub(crate) fn table(headings: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(headings.to_vec());
+    table
+        .load_preset(presets::NOTHING)
+        .set_header(headings.to_vec());
     if std::io::stdout().is_terminal() {
         table.set_content_arrangement(ContentArrangement::Dynamic);
     } else {
-        table.set_content_arrangement(ContentArrangement::Disabled).force_no_tty();
+        table
+            .set_content_arrangement(ContentArrangement::Disabled)
+            .force_no_tty();
     }
     table
 }
