@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::db::{ConnectError, describe, is_transient};
+use crate::db::{ConnectError, describe, is_transient, is_transient_code};
 
 /// A result with Rowlock's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -88,11 +88,13 @@ pub enum Error {
         source: Arc<tokio_postgres::Error>,
     },
 
-    /// A driver other than our own failed inside the caller's transaction.
-    #[error("cannot {doing}: {source}")]
+    /// A statement failed inside the caller's own transaction.
+    #[error("cannot {doing}: {}", chain(&**.source))]
     Driver {
         /// What was being done.
         doing: String,
+        /// What the database answered with, where the driver tells.
+        sqlstate: Option<String>,
         /// What the driver said.
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
@@ -166,6 +168,7 @@ impl Error {
         match self {
             Self::Connect(e) => e.is_retryable(),
             Self::Database { source, .. } => is_transient(source),
+            Self::Driver { sqlstate, .. } => sqlstate.as_deref().is_some_and(is_transient_code),
             Self::ReadOnly { .. } | Self::Busy { .. } => true,
             _ => false,
         }
@@ -175,6 +178,7 @@ impl Error {
     pub fn sqlstate(&self) -> Option<&str> {
         match self {
             Self::Database { source, .. } => source.code().map(|c| c.code()),
+            Self::Driver { sqlstate, .. } => sqlstate.as_deref(),
             _ => None,
         }
     }
@@ -246,6 +250,7 @@ impl Error {
     pub(crate) fn driver(doing: impl Into<String>, source: crate::tx::BoxError) -> Self {
         Self::Driver {
             doing: doing.into(),
+            sqlstate: crate::tx::sqlstate(&*source),
             source: source.into(),
         }
     }
@@ -267,6 +272,21 @@ impl Error {
             _ => false,
         }
     }
+}
+
+/// An error with its causes, each once: many errors already show the next one in their own text.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(e) = cause {
+        let next = e.to_string();
+        if !text.contains(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        cause = e.source();
+    }
+    text
 }
 
 /// What the server said, with its hint.

@@ -7,6 +7,7 @@
 //! Promises: two processes never start two servers with one key at a time; what comes back takes connections, and is not being
 //! ended. Must not wait for anything that has no limit.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -29,8 +30,15 @@ use crate::postgres::{cluster, find};
 /// The port in the name of the socket.
 pub(super) const PORT: u16 = 5432;
 
-/// How long the server stays when nobody uses it: longer than the gap between two test binaries, shorter than anybody minds.
+/// How long the server stays when nobody uses it, unless [`LINGER_VARIABLE`] says otherwise: longer than the gap between two
+/// test binaries, shorter than anybody minds.
 const LINGER_S: u32 = 10;
+
+/// The longest that it can be told to stay.
+const LINGER_MAX_S: u32 = 3600;
+
+/// The environment variable that says how many seconds the server stays when nobody uses it.
+const LINGER_VARIABLE: &str = "ROWLOCK_TEST_LINGER_S";
 
 /// The longest that making the data, or starting, may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -189,7 +197,7 @@ impl Desk {
         command
             .arg(self.use_lock_path(name))
             .arg(home.path())
-            .arg(LINGER_S.to_string());
+            .arg(linger_s().to_string());
         command.arg(installation.program("postgres")).args(server);
         Process::spawn(command, None).map_err(|source| Error::Spawn {
             program: shell.to_owned(),
@@ -207,21 +215,31 @@ impl Desk {
     /// Removes what supervisors that were killed, or could not, left behind. Best effort.
     fn sweep(&self) {
         for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
-            let use_lock = entry.path();
-            if use_lock
-                .extension()
-                .is_none_or(|extension| extension != "use")
-            {
-                continue;
-            }
-            let home = use_lock.with_extension("");
-            // Somebody who uses a server that has died may still read its log.
-            let unused = lock(&use_lock, FlockOperation::NonBlockingLockExclusive);
-            if unused.is_ok() && live_server(&home).is_none() {
-                let _ = fs::remove_dir_all(&home);
-                let _ = fs::remove_file(&use_lock);
+            let path = entry.path();
+            match path.extension().and_then(OsStr::to_str) {
+                Some("use") => sweep_home(&path),
+                Some("current") => self.sweep_pointer(&path),
+                _ => {}
             }
         }
+    }
+
+    fn sweep_pointer(&self, current: &Path) {
+        let points_nowhere =
+            fs::read_to_string(current).is_ok_and(|name| !self.use_lock_path(&name).exists());
+        if points_nowhere {
+            let _ = fs::remove_file(current);
+        }
+    }
+}
+
+fn sweep_home(use_lock: &Path) {
+    let home = use_lock.with_extension("");
+    // Somebody who uses a server that has died may still read its log.
+    let unused = lock(use_lock, FlockOperation::NonBlockingLockExclusive);
+    if unused.is_ok() && live_server(&home).is_none() {
+        let _ = fs::remove_dir_all(&home);
+        let _ = fs::remove_file(use_lock);
     }
 }
 
@@ -240,6 +258,13 @@ fn with_auto_explain(
         ));
     }
     settings
+}
+
+fn linger_s() -> u32 {
+    let said = std::env::var(LINGER_VARIABLE)
+        .ok()
+        .and_then(|seconds| seconds.parse().ok());
+    said.unwrap_or(LINGER_S).min(LINGER_MAX_S)
 }
 
 /// Opens and locks a file, making it if it is not there.

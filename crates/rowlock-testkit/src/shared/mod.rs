@@ -3,8 +3,8 @@
 //! A run is many processes: `cargo test` starts one for each test binary, cargo-nextest one for each test. So the server belongs
 //! to none of them. The first process that needs it starts it under a small supervisor (`supervisor.sh`); the others find it
 //! through a file in a directory of this user; each holds a shared file lock while it lives. When nobody has held that lock for
-//! [`LINGER_S`] seconds, the supervisor ends the server and removes its data. The kernel releases the locks of killed processes too,
-//! so a run that is killed leaves nothing behind for longer than that.
+//! ten seconds (or `ROWLOCK_TEST_LINGER_S`), the supervisor ends the server and removes its data. The kernel releases the locks of
+//! killed processes too, so a run that is killed leaves nothing behind for longer than that.
 //!
 //! Where the means for it are missing (`flock` of util-linux or busybox), each process gets a server of its own.
 //!
@@ -63,6 +63,9 @@ enum Kind {
 ///
 /// The first use in a run takes about a second, the first in a process some milliseconds, and others nothing. It blocks, and
 /// needs no async runtime.
+///
+/// The server ends ten seconds after the last process that used it; the environment variable `ROWLOCK_TEST_LINGER_S` says otherwise for
+/// the server that it starts.
 ///
 /// If the environment variable `ROWLOCK_TEST_DATABASE_URL` is set, it names the server: a superuser's URL, or that of a user
 /// who may create databases.

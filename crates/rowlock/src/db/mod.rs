@@ -18,7 +18,7 @@ pub use conninfo::{ConnInfo, ConnInfoError, Nearest, SslMode, TargetSessionAttrs
 pub use tls::TlsError;
 
 pub(crate) use connect::{
-    ConnectOptions, Connection, Notification, connect, describe, is_transient,
+    ConnectOptions, Connection, Notification, connect, describe, is_transient, is_transient_code,
 };
 pub(crate) use pool::Pool;
 pub(crate) use query::Param;

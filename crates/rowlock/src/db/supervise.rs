@@ -61,16 +61,12 @@ pub(crate) struct Link {
 
 #[derive(Debug, Clone)]
 enum State {
-    /// Trying to connect after so many connections.
-    Down {
-        generation: u64,
-    },
+    /// Trying to connect.
+    Down,
     Up(Live),
     /// Gave up before ever being connected: trying again would not help.
     Failed(Arc<ConnectError>),
-    Stopped {
-        generation: u64,
-    },
+    Stopped,
 }
 
 /// A connection and which one of the link's it is.
@@ -111,7 +107,7 @@ impl Link {
     /// password in the middle of its rotation or a database being restored, and what once worked may work again.
     pub(crate) fn start(spec: LinkSpec, stop: &CancellationToken) -> Self {
         let stop = stop.child_token();
-        let (sender, state) = watch::channel(State::Down { generation: 0 });
+        let (sender, state) = watch::channel(State::Down);
         let supervisor = Supervisor {
             spec,
             state: sender,
@@ -127,33 +123,14 @@ impl Link {
 
     /// The connection; waits while there is none. May be dropped at any time.
     pub(crate) async fn get(&self) -> Result<Live, LinkError> {
-        // One that has ended is about to be replaced.
-        self.wait_for(|live| !live.is_closed()).await
-    }
-
-    /// Waits for a connection newer than `generation`: how a worker learns that it was cut off meanwhile.
-    pub(crate) async fn newer_than(&self, generation: u64) -> Result<Live, LinkError> {
-        self.wait_for(|live| live.generation > generation).await
-    }
-
-    /// How many connections there have been.
-    pub(crate) fn generation(&self) -> u64 {
-        match &*self.state.borrow() {
-            State::Up(Live { generation, .. })
-            | State::Down { generation }
-            | State::Stopped { generation } => *generation,
-            State::Failed(_) => 0,
-        }
-    }
-
-    async fn wait_for(&self, will_do: impl Fn(&Live) -> bool) -> Result<Live, LinkError> {
         let mut state = self.state.clone();
         loop {
             match &*state.borrow_and_update() {
-                State::Up(live) if will_do(live) => return Ok(live.clone()),
-                State::Up(_) | State::Down { .. } => {}
+                // One that has ended is about to be replaced.
+                State::Up(live) if !live.is_closed() => return Ok(live.clone()),
+                State::Up(_) | State::Down => {}
                 State::Failed(error) => return Err(LinkError::Failed(Arc::clone(error))),
-                State::Stopped { .. } => return Err(LinkError::Stopped),
+                State::Stopped => return Err(LinkError::Stopped),
             }
             state.changed().await.map_err(|_| LinkError::Stopped)?;
         }
@@ -182,9 +159,7 @@ impl Supervisor {
         let end = stop.run_until_cancelled(self.keep_connected()).await;
         self.state.send_replace(match end {
             Some(error) => State::Failed(Arc::new(error)),
-            None => State::Stopped {
-                generation: self.generation,
-            },
+            None => State::Stopped,
         });
     }
 
@@ -250,9 +225,7 @@ impl Supervisor {
         );
         self.state.send_replace(State::Up(live.clone()));
         let reason = live.closed().await;
-        self.state.send_replace(State::Down {
-            generation: live.generation,
-        });
+        self.state.send_replace(State::Down);
         tracing::warn!(link = self.spec.name, server = live.server, %reason, "connection lost, will connect again");
     }
 }

@@ -191,7 +191,7 @@ impl<T: IntoOutcomes, E: Into<crate::BoxError>> IntoOutcomes for Result<T, E> {
             Ok(all) => all.into_outcomes(n),
             Err(e) => {
                 let error: crate::BoxError = e.into();
-                let text = super::outcome::chain(&*error);
+                let text = crate::error::chain(&*error);
                 // The first keeps what the error itself asks for; all get its text.
                 let first = Outcome::retry(error);
                 std::iter::once(first)

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::error::chain;
 use crate::tx::BoxError;
 use crate::validate;
 
@@ -211,21 +212,6 @@ fn from_error(error: BoxError) -> Outcome {
         error: text,
         after: None,
     }
-}
-
-/// An error with its causes, each once: many errors already show the next one in their own text.
-pub(crate) fn chain(error: &(dyn StdError + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(e) = cause {
-        let next = e.to_string();
-        if !text.contains(&next) {
-            text.push_str(": ");
-            text.push_str(&next);
-        }
-        cause = e.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -310,8 +310,9 @@ pub(crate) fn is_transient(error: &tokio_postgres::Error) -> bool {
 }
 
 /// Connection trouble, serialization, too few resources, an operator's intervention, lock timeouts, system errors.
-fn is_transient_code(code: &str) -> bool {
-    code == "55P03"
+pub(crate) fn is_transient_code(code: &str) -> bool {
+    // 25006, read-only: a failover may be under way.
+    ["25006", "55006", "55P03"].contains(&code)
         || ["08", "40", "53", "57", "58"]
             .iter()
             .any(|class| code.starts_with(class))

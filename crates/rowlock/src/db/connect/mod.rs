@@ -31,7 +31,7 @@ use tokio_postgres::{Client, Statement};
 use super::conninfo::ConnInfo;
 use driver::Driver;
 pub use error::{Attempt, ConnectError};
-pub(crate) use error::{describe, is_transient};
+pub(crate) use error::{describe, is_transient, is_transient_code};
 
 /// What a caller wants of a connection beyond its settings.
 #[derive(Debug, Clone, Copy, Default)]

@@ -35,14 +35,14 @@ use surroundings::Process;
 /// Where the database is and how to get in: what libpq calls a connection string, understood and checked.
 ///
 /// ```
-/// use rowlock::db::ConnInfo;
+/// use rowlock::ConnInfo;
 ///
 /// let info = ConnInfo::parse("postgres://ann:secret@db.example/app?sslmode=require")?;
 /// assert_eq!(info.user(), "ann");
 /// assert_eq!(info.dbname(), "app");
 /// // Safe to log: postgresql://ann:***@db.example:5432/app?sslmode=require
 /// assert!(!info.to_string().contains("secret"));
-/// # Ok::<(), rowlock::db::ConnInfoError>(())
+/// # Ok::<(), rowlock::ConnInfoError>(())
 /// ```
 ///
 /// What is not given comes from the environment (`PGHOST`, `PGUSER`, `PGPASSWORD`, `PGSERVICE`...), then from the password

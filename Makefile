@@ -1,0 +1,42 @@
+# Two commands do everything on a machine that has Rust:
+#   make demo    watch a queue at work on a private PostgreSQL
+#   make test    everything that CI runs
+# Each installs what is missing: apt packages when root, a clear message otherwise.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+ARGS ?=
+
+.PHONY: help demo test deps deps-test fmt lint unit doc schema
+
+help: ## what there is to make
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: deps ## a queue at work; ARGS="--duration 15s" ends by itself
+	cargo run --quiet --release -p rowlock-cli -- demo $(ARGS)
+
+test: deps-test fmt lint unit doc ## everything that CI runs
+
+deps:
+	@scripts/install-missing postgres
+
+deps-test:
+	@scripts/install-missing postgres pgbouncer nextest
+
+fmt:
+	cargo fmt --all --check
+
+lint:
+	cargo clippy --workspace --all-targets --all-features -- -D warnings
+
+unit:
+	cargo nextest run --workspace --all-features --no-tests=fail
+	cargo test --workspace --all-features --doc --quiet
+
+doc:
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps --quiet
+
+schema: ## write sql/schema.sql anew after a change of the SQL
+	ROWLOCK_UPDATE_SCHEMA=1 cargo nextest run -p rowlock --all-features schema_sql

@@ -1,0 +1,192 @@
+//! `rowlock demo`: a queue at work, on a private Postgres unless a database is given.
+
+mod screen;
+mod workload;
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::Args;
+use rowlock::{Client, ConnInfo, WorkerHandle};
+use rowlock_testkit::PrivatePostgres;
+
+use crate::connect::Database;
+use crate::exit::Exit;
+use screen::Screen;
+
+/// Watch a queue at work: emails, reports, a flaky job that retries, one that dies.
+///
+/// With no database given, starts a PostgreSQL of its own in a data directory and stops it at the end. The server's programs (initdb,
+/// postgres) must be installed.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    rowlock demo\n  \
+    rowlock demo --duration 15s       # ends by itself, with a summary\n  \
+    rowlock demo --fresh              # forget what earlier demos left\n  \
+    rowlock demo -d postgres://localhost/scratch")]
+pub(crate) struct Demo {
+    /// End by itself after this long, such as 15s or 2m.
+    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    duration: Option<Duration>,
+
+    /// Start over with an empty database. Only for the demo's own server.
+    #[arg(long)]
+    fresh: bool,
+
+    /// Where the demo's own server keeps its data.
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+
+    /// Jobs per second.
+    #[arg(long, default_value_t = 20.0, value_name = "N")]
+    rate: f64,
+}
+
+impl Demo {
+    pub(crate) async fn run(self, database: &Database) -> anyhow::Result<Exit> {
+        anyhow::ensure!(
+            self.rate > 0.0 && self.rate <= 10_000.0,
+            "--rate must be above 0 and at most 10000, not {}",
+            self.rate
+        );
+        let (server, info) = match &database.database {
+            Some(text) => {
+                anyhow::ensure!(
+                    !self.fresh,
+                    "--fresh would empty the database you gave; it is only for the demo's own server"
+                );
+                (None, ConnInfo::parse(text)?)
+            }
+            None => {
+                let server = self.start_server()?;
+                let info = ConnInfo::parse(&server.url("postgres"))?;
+                (Some(server), info)
+            }
+        };
+        let client = database.client_of(info)?;
+        client.migrate().await?;
+
+        let worker = workload::worker(&client)?.start().await?;
+        let producer = tokio::spawn(workload::produce(client.clone(), self.rate));
+        let shown = self.show(&client, &worker, server.as_ref()).await;
+
+        producer.abort();
+        eprintln!("\nfinishing what runs …");
+        let stopped = worker.shutdown().await;
+        let summary = summary(&client, &worker).await;
+        if let Some(mut server) = server {
+            server
+                .stop()
+                .context("cannot stop the private PostgreSQL")?;
+        }
+        shown?;
+        println!("{}", summary?);
+        anyhow::ensure!(
+            stopped.unsettled == 0,
+            "{} jobs could not be settled",
+            stopped.unsettled
+        );
+        anyhow::ensure!(stopped.handled > 0, "not a single job ran");
+        Ok(Exit::Success)
+    }
+
+    fn start_server(&self) -> anyhow::Result<PrivatePostgres> {
+        let dir = match &self.data_dir {
+            Some(dir) => dir.clone(),
+            None => default_data_dir(),
+        };
+        if self.fresh && dir.join("PG_VERSION").exists() {
+            std::fs::remove_dir_all(&dir)
+                .with_context(|| format!("cannot empty {}", dir.display()))?;
+        }
+        let began = Instant::now();
+        let server = PrivatePostgres::builder().data_dir(&dir).start()?;
+        eprintln!(
+            "PostgreSQL {} started in {} ({:.1} s)",
+            server.version(),
+            dir.display(),
+            began.elapsed().as_secs_f64()
+        );
+        Ok(server)
+    }
+
+    /// Shows the queue until the time is up or somebody has seen enough.
+    async fn show(
+        &self,
+        client: &Client,
+        worker: &WorkerHandle,
+        server: Option<&PrivatePostgres>,
+    ) -> anyhow::Result<()> {
+        let until = self.duration.map(|d| tokio::time::Instant::now() + d);
+        let mut screen = Screen::new(std::io::stdout().is_terminal());
+        if let Some(server) = server {
+            screen.note(format!("look inside:  psql '{}'", server.url("postgres")));
+        }
+        screen.note("Ctrl-C ends it".to_owned());
+        let mut tick = tokio::time::interval(Duration::from_secs(1));
+        loop {
+            tokio::select! {
+                _ = tick.tick() => screen.draw(client, worker).await?,
+                _ = tokio::signal::ctrl_c() => return Ok(()),
+                () = end_of(until) => return Ok(()),
+            }
+        }
+    }
+}
+
+async fn end_of(until: Option<tokio::time::Instant>) {
+    match until {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn summary(client: &Client, worker: &WorkerHandle) -> anyhow::Result<String> {
+    let counts = screen::counts(client).await?;
+    let total = |pick: fn(&screen::QueueLine) -> i64| counts.iter().map(pick).sum::<i64>();
+    Ok(format!(
+        "{} attempts handled; {} jobs in the history, {} waiting or scheduled, {} dead",
+        worker.handled(),
+        total(|q| q.finished),
+        total(|q| q.ready + q.scheduled),
+        total(|q| q.dead),
+    ))
+}
+
+/// Under the user's data directory; for root, whose home the server's own user cannot enter, under /var/tmp.
+fn default_data_dir() -> PathBuf {
+    let home = std::env::var_os("XDG_DATA_HOME")
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".local/share")));
+    match home {
+        Some(home) if !home.starts_with("/root") => home.join("rowlock/demo"),
+        _ => PathBuf::from("/var/tmp/rowlock-demo"),
+    }
+}
+
+/// `15s`, `2m`, `1h30m`, or seconds as a bare number.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    if let Ok(seconds) = text.parse::<u64>() {
+        return Ok(Duration::from_secs(seconds));
+    }
+    let span: jiff::SignedDuration = text
+        .parse()
+        .map_err(|_| format!("{text:?} is no time: say 15s, 2m or 1h30m"))?;
+    span.try_into().map_err(|_| format!("{text:?} is negative"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        assert_eq!(parse_duration("15s"), Ok(Duration::from_secs(15)));
+        assert_eq!(parse_duration("1h30m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(parse_duration("90"), Ok(Duration::from_secs(90)));
+        assert!(parse_duration("soon").is_err());
+        assert!(parse_duration("-5s").is_err());
+    }
+}

@@ -1,0 +1,5 @@
+//! Tests of the library against a real PostgreSQL.
+
+mod derive;
+mod drivers;
+mod support;
