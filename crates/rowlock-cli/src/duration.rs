@@ -7,7 +7,9 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     if let Ok(seconds) = text.parse::<u64>() {
         return Ok(Duration::from_secs(seconds));
     }
-    let span: jiff::SignedDuration = text.parse().map_err(|_| format!("{text:?} is no time: say 15s, 2m or 1h30m"))?;
+    let span: jiff::SignedDuration = text
+        .parse()
+        .map_err(|_| format!("{text:?} is no time: say 15s, 2m or 1h30m"))?;
     span.try_into().map_err(|_| format!("{text:?} is negative"))
 }
 

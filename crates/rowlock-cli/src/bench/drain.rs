@@ -16,8 +16,14 @@ pub(super) async fn run(stage: &Stage, report: &mut Report, jobs: u64) -> anyhow
     let stopped = worker.drain().await?;
     let cost = meter.cost(stage, jobs).await?;
     ledger.check(jobs)?;
-    anyhow::ensure!(stopped.unsettled == 0, "{} jobs were not settled", stopped.unsettled);
-    let left = stage.count(&format!("select count(*) from {SCHEMA}.job")).await?;
+    anyhow::ensure!(
+        stopped.unsettled == 0,
+        "{} jobs were not settled",
+        stopped.unsettled
+    );
+    let left = stage
+        .count(&format!("select count(*) from {SCHEMA}.job"))
+        .await?;
     anyhow::ensure!(left == 0, "{left} jobs are left");
     report.add("drain, 1 worker", jobs, Some(cost), None);
     Ok(())

@@ -7,7 +7,12 @@ use super::meter::Meter;
 use super::report::Report;
 use super::stage::{SCHEMA, Stage};
 
-pub(super) async fn run(stage: &Stage, report: &mut Report, jobs: u64, producers: usize) -> anyhow::Result<()> {
+pub(super) async fn run(
+    stage: &Stage,
+    report: &mut Report,
+    jobs: u64,
+    producers: usize,
+) -> anyhow::Result<()> {
     let singles = jobs.min(20_000 * producers as u64).min(jobs);
     singly(stage, report, singles, 1.max(producers)).await?;
     plain_inserts(stage, report, singles, producers).await?;
@@ -17,7 +22,12 @@ pub(super) async fn run(stage: &Stage, report: &mut Report, jobs: u64, producers
 }
 
 /// Each producer waits for its job to be durable before it enqueues the next.
-async fn singly(stage: &Stage, report: &mut Report, jobs: u64, producers: usize) -> anyhow::Result<()> {
+async fn singly(
+    stage: &Stage,
+    report: &mut Report,
+    jobs: u64,
+    producers: usize,
+) -> anyhow::Result<()> {
     let meter = Meter::read(stage).await?;
     let next = Arc::new(AtomicU64::new(0));
     let mut tasks = tokio::task::JoinSet::new();
@@ -36,12 +46,22 @@ async fn singly(stage: &Stage, report: &mut Report, jobs: u64, producers: usize)
     }
     let cost = meter.cost(stage, jobs).await?;
     expect(stage, jobs).await?;
-    report.add(format!("enqueue singly, {producers} producers"), jobs, Some(cost), None);
+    report.add(
+        format!("enqueue singly, {producers} producers"),
+        jobs,
+        Some(cost),
+        None,
+    );
     Ok(())
 }
 
 /// The same row by a plain INSERT, one connection for each producer: what there is to compare with.
-async fn plain_inserts(stage: &Stage, report: &mut Report, jobs: u64, producers: usize) -> anyhow::Result<()> {
+async fn plain_inserts(
+    stage: &Stage,
+    report: &mut Report,
+    jobs: u64,
+    producers: usize,
+) -> anyhow::Result<()> {
     stage.clear().await?;
     let mut connections = Vec::new();
     for _ in 0..producers {
@@ -65,7 +85,12 @@ async fn plain_inserts(stage: &Stage, report: &mut Report, jobs: u64, producers:
         done??;
     }
     let cost = meter.cost(stage, jobs).await?;
-    report.add(format!("plain INSERT, {producers} connections"), jobs, Some(cost), None);
+    report.add(
+        format!("plain INSERT, {producers} connections"),
+        jobs,
+        Some(cost),
+        None,
+    );
     stage.clear().await
 }
 
@@ -74,12 +99,20 @@ async fn in_batches(stage: &Stage, report: &mut Report, jobs: u64) -> anyhow::Re
     let mut n = 0;
     while n < jobs {
         let size = (jobs - n).min(100);
-        stage.client.enqueue_all((n..n + size).map(|n| stage.job(n))).await?;
+        stage
+            .client
+            .enqueue_all((n..n + size).map(|n| stage.job(n)))
+            .await?;
         n += size;
     }
     let cost = meter.cost(stage, jobs).await?;
     expect(stage, jobs).await?;
-    report.add("enqueue in batches of 100, 1 producer", jobs, Some(cost), None);
+    report.add(
+        "enqueue in batches of 100, 1 producer",
+        jobs,
+        Some(cost),
+        None,
+    );
     stage.clear().await
 }
 
@@ -94,7 +127,12 @@ async fn by_copy(stage: &Stage, report: &mut Report, jobs: u64) -> anyhow::Resul
 
 /// Fails unless exactly so many jobs are there.
 async fn expect(stage: &Stage, jobs: u64) -> anyhow::Result<()> {
-    let found = stage.count(&format!("select count(*) from {SCHEMA}.job")).await?;
-    anyhow::ensure!(u64::try_from(found).ok() == Some(jobs), "{jobs} jobs were enqueued, but {found} are there");
+    let found = stage
+        .count(&format!("select count(*) from {SCHEMA}.job"))
+        .await?;
+    anyhow::ensure!(
+        u64::try_from(found).ok() == Some(jobs),
+        "{jobs} jobs were enqueued, but {found} are there"
+    );
     Ok(())
 }

@@ -20,7 +20,10 @@ pub(super) async fn run(stage: &Stage, report: &mut Report, jobs: u64) -> anyhow
             if let Some(started) = ledger.started_us(n) {
                 break started;
             }
-            anyhow::ensure!(ledger.now_us() - before < 10_000_000, "job {n} has not started after 10 s");
+            anyhow::ensure!(
+                ledger.now_us() - before < 10_000_000,
+                "job {n} has not started after 10 s"
+            );
             tokio::time::sleep(Duration::from_micros(200)).await;
         };
         waits.push(started.saturating_sub(before));

@@ -24,7 +24,9 @@ impl Ledger {
     }
 
     pub(super) fn ran(&self, n: u64) {
-        let Some(n) = usize::try_from(n).ok().filter(|n| *n < self.runs.len()) else { return };
+        let Some(n) = usize::try_from(n).ok().filter(|n| *n < self.runs.len()) else {
+            return;
+        };
         self.runs[n].fetch_add(1, Relaxed);
         self.started_us[n].store(self.now_us() + 1, Relaxed);
         self.total.fetch_add(1, Relaxed);
@@ -48,9 +50,18 @@ impl Ledger {
     /// Fails unless the first `jobs` ran exactly once each.
     pub(super) fn check(&self, jobs: u64) -> anyhow::Result<()> {
         let jobs = usize::try_from(jobs).unwrap_or(usize::MAX);
-        let missing = self.runs[..jobs].iter().filter(|r| r.load(Relaxed) == 0).count();
-        let twice = self.runs[..jobs].iter().filter(|r| r.load(Relaxed) > 1).count();
-        anyhow::ensure!(missing == 0 && twice == 0, "of {jobs} jobs {missing} did not run and {twice} ran more than once");
+        let missing = self.runs[..jobs]
+            .iter()
+            .filter(|r| r.load(Relaxed) == 0)
+            .count();
+        let twice = self.runs[..jobs]
+            .iter()
+            .filter(|r| r.load(Relaxed) > 1)
+            .count();
+        anyhow::ensure!(
+            missing == 0 && twice == 0,
+            "of {jobs} jobs {missing} did not run and {twice} ran more than once"
+        );
         Ok(())
     }
 }

@@ -29,9 +29,20 @@ pub(super) struct Cost {
 
 impl Meter {
     pub(super) async fn read(stage: &Stage) -> anyhow::Result<Self> {
-        let row = stage.sql.query_one("select pg_current_wal_insert_lsn()::text, pg_backend_pid()", &[]).await?;
+        let row = stage
+            .sql
+            .query_one(
+                "select pg_current_wal_insert_lsn()::text, pg_backend_pid()",
+                &[],
+            )
+            .await?;
         let backend: i32 = row.get(1);
-        Ok(Self { lsn: row.get(0), postgres_cpu_us: postgres_cpu_us(backend), client_cpu_us: client_cpu_us(), at: Instant::now() })
+        Ok(Self {
+            lsn: row.get(0),
+            postgres_cpu_us: postgres_cpu_us(backend),
+            client_cpu_us: client_cpu_us(),
+            at: Instant::now(),
+        })
     }
 
     /// What it cost since, for each of `jobs`.
@@ -39,14 +50,21 @@ impl Meter {
         let seconds = self.at.elapsed().as_secs_f64();
         let end = Self::read(stage).await?;
         let sql = "select ($2::text::pg_lsn - $1::text::pg_lsn)::float8";
-        let wal: f64 = stage.sql.query_one(sql, &[&self.lsn, &end.lsn]).await?.get(0);
+        let wal: f64 = stage
+            .sql
+            .query_one(sql, &[&self.lsn, &end.lsn])
+            .await?
+            .get(0);
         let images = self.page_images(stage, &end.lsn).await;
         let each = |total: f64| total / jobs.max(1) as f64;
         Ok(Cost {
             seconds,
             per_second: jobs as f64 / seconds,
             client_cpu_us: each(end.client_cpu_us.saturating_sub(self.client_cpu_us) as f64),
-            postgres_cpu_us: end.postgres_cpu_us.zip(self.postgres_cpu_us).map(|(e, b)| each(e.saturating_sub(b) as f64)),
+            postgres_cpu_us: end
+                .postgres_cpu_us
+                .zip(self.postgres_cpu_us)
+                .map(|(e, b)| each(e.saturating_sub(b) as f64)),
             wal_bytes: each(wal),
             wal_bytes_without_images: images.map(|i| each(wal - i)),
         })
@@ -54,9 +72,20 @@ impl Meter {
 
     /// Bytes of page images since; reading the log back is not part of what is measured.
     async fn page_images(&self, stage: &Stage, end: &str) -> Option<f64> {
-        stage.sql.batch_execute("set client_min_messages = error; create extension if not exists pg_walinspect").await.ok()?;
+        stage
+            .sql
+            .batch_execute(
+                "set client_min_messages = error; create extension if not exists pg_walinspect",
+            )
+            .await
+            .ok()?;
         let sql = "select coalesce(sum(fpi_size), 0)::float8 from pg_get_wal_stats($1::text::pg_lsn, $2::text::pg_lsn)";
-        stage.sql.query_one(sql, &[&self.lsn, &end]).await.ok().map(|r| r.get(0))
+        stage
+            .sql
+            .query_one(sql, &[&self.lsn, &end])
+            .await
+            .ok()
+            .map(|r| r.get(0))
     }
 }
 
@@ -93,7 +122,12 @@ fn postgres_cpu_us(backend: i32) -> Option<u64> {
     let mut total = top.own_us + top.children_us;
     for entry in std::fs::read_dir("/proc").ok()?.flatten() {
         let name = entry.file_name();
-        let Some(pid) = name.to_str().filter(|n| n.bytes().all(|b| b.is_ascii_digit())) else { continue };
+        let Some(pid) = name
+            .to_str()
+            .filter(|n| n.bytes().all(|b| b.is_ascii_digit()))
+        else {
+            continue;
+        };
         if let Some(stat) = stat_cpu_us(pid).filter(|s| s.parent == postmaster) {
             total += stat.own_us;
         }

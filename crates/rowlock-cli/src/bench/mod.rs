@@ -76,24 +76,48 @@ enum Scenario {
     Pinned,
 }
 
-const USUAL: [Scenario; 4] = [Scenario::Enqueue, Scenario::Drain, Scenario::Steady, Scenario::Latency];
+const USUAL: [Scenario; 4] = [
+    Scenario::Enqueue,
+    Scenario::Drain,
+    Scenario::Steady,
+    Scenario::Latency,
+];
 
 impl Bench {
     pub(crate) async fn run(self, global: &Global) -> anyhow::Result<Exit> {
-        anyhow::ensure!((1..=100_000_000).contains(&self.jobs), "--jobs must be from 1 to 100000000");
-        anyhow::ensure!((1..=256).contains(&self.producers), "--producers must be from 1 to 256");
-        anyhow::ensure!((1..=1_000_000).contains(&self.rate), "--rate must be from 1 to 1000000");
-        let scenarios = if self.scenarios.is_empty() { USUAL.to_vec() } else { self.scenarios.clone() };
+        anyhow::ensure!(
+            (1..=100_000_000).contains(&self.jobs),
+            "--jobs must be from 1 to 100000000"
+        );
+        anyhow::ensure!(
+            (1..=256).contains(&self.producers),
+            "--producers must be from 1 to 256"
+        );
+        anyhow::ensure!(
+            (1..=1_000_000).contains(&self.rate),
+            "--rate must be from 1 to 1000000"
+        );
+        let scenarios = if self.scenarios.is_empty() {
+            USUAL.to_vec()
+        } else {
+            self.scenarios.clone()
+        };
         let stage = Stage::set(global, self.history, self.payload).await?;
         let mut report = Report::new(&stage).await?;
         for scenario in scenarios {
             stage.clear().await?;
             match scenario {
-                Scenario::Enqueue => enqueue::run(&stage, &mut report, self.jobs, self.producers).await?,
+                Scenario::Enqueue => {
+                    enqueue::run(&stage, &mut report, self.jobs, self.producers).await?
+                }
                 Scenario::Drain => drain::run(&stage, &mut report, self.jobs).await?,
-                Scenario::Steady => steady::run(&stage, &mut report, self.jobs, self.producers).await?,
+                Scenario::Steady => {
+                    steady::run(&stage, &mut report, self.jobs, self.producers).await?
+                }
                 Scenario::Latency => latency::run(&stage, &mut report, self.jobs.min(2000)).await?,
-                Scenario::Pinned => pinned::run(&stage, &mut report, self.rate, self.duration).await?,
+                Scenario::Pinned => {
+                    pinned::run(&stage, &mut report, self.rate, self.duration).await?
+                }
             }
         }
         stage.strike().await?;

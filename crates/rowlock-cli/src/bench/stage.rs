@@ -27,7 +27,11 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    pub(super) async fn set(global: &Global, history: bool, payload_bytes: usize) -> anyhow::Result<Self> {
+    pub(super) async fn set(
+        global: &Global,
+        history: bool,
+        payload_bytes: usize,
+    ) -> anyhow::Result<Self> {
         let (server, url) = match &global.database.database {
             Some(url) => (None, url.clone()),
             None => {
@@ -41,20 +45,36 @@ impl Stage {
             }
         };
         let info = ConnInfo::parse(&url)?;
-        let client = Client::builder().schema(SCHEMA).connections(16).lazy(info.clone())?;
+        let client = Client::builder()
+            .schema(SCHEMA)
+            .connections(16)
+            .lazy(info.clone())?;
         let sql = plain_connection(&url).await?;
         let padding = "x".repeat(payload_bytes.saturating_sub(16));
-        let stage = Self { sql, client, info, url, history, padding, server };
+        let stage = Self {
+            sql,
+            client,
+            info,
+            url,
+            history,
+            padding,
+            server,
+        };
         stage.clear().await?;
         Ok(stage)
     }
 
     /// Makes the schema anew.
     pub(super) async fn clear(&self) -> anyhow::Result<()> {
-        self.sql.batch_execute(&format!("set client_min_messages = error; drop schema if exists {SCHEMA} cascade")).await?;
+        self.sql
+            .batch_execute(&format!(
+                "set client_min_messages = error; drop schema if exists {SCHEMA} cascade"
+            ))
+            .await?;
         self.client.migrate().await?;
         let retention = if self.history { "1 day" } else { "0" };
-        let sql = format!("select {SCHEMA}.set_queue('{QUEUE}', '{{\"retention\": \"{retention}\"}}')");
+        let sql =
+            format!("select {SCHEMA}.set_queue('{QUEUE}', '{{\"retention\": \"{retention}\"}}')");
         self.sql.batch_execute(&sql).await?;
         // What the last scenario left must not be written out during the next.
         let _ = self.sql.batch_execute("checkpoint").await;
@@ -62,7 +82,11 @@ impl Stage {
     }
 
     pub(super) async fn strike(self) -> anyhow::Result<()> {
-        self.sql.batch_execute(&format!("set client_min_messages = error; drop schema if exists {SCHEMA} cascade")).await?;
+        self.sql
+            .batch_execute(&format!(
+                "set client_min_messages = error; drop schema if exists {SCHEMA} cascade"
+            ))
+            .await?;
         drop(self.sql);
         if let Some(mut server) = self.server {
             server.stop()?;
@@ -77,9 +101,15 @@ impl Stage {
 
     /// The `n`-th job.
     pub(super) fn job(&self, n: u64) -> NewJob {
-        let json = if self.padding.is_empty() { format!("{{\"n\":{n}}}") } else { format!("{{\"n\":{n},\"x\":\"{}\"}}", self.padding) };
+        let json = if self.padding.is_empty() {
+            format!("{{\"n\":{n}}}")
+        } else {
+            format!("{{\"n\":{n},\"x\":\"{}\"}}", self.padding)
+        };
         let payload = RawValue::from_string(json).unwrap_or_default();
-        NewJob::new(KIND, &payload).unwrap_or_else(|e| unreachable!("a small object is fine: {e}")).queue(QUEUE)
+        NewJob::new(KIND, &payload)
+            .unwrap_or_else(|e| unreachable!("a small object is fine: {e}"))
+            .queue(QUEUE)
     }
 
     /// A worker with default settings that writes each job into the ledger.
@@ -87,10 +117,13 @@ impl Stage {
         let ledger = ledger.clone();
         // A client of its own, as a worker process would have.
         let client = Client::builder().schema(SCHEMA).lazy(self.info.clone())?;
-        let worker = Worker::builder(client).queue(QUEUE).handle_kind(KIND, move |job: rowlock::RawJob, _| {
-            ledger.ran(number(&job.payload));
-            async {}
-        });
+        let worker = Worker::builder(client).queue(QUEUE).handle_kind(
+            KIND,
+            move |job: rowlock::RawJob, _| {
+                ledger.ran(number(&job.payload));
+                async {}
+            },
+        );
         Ok(worker.build()?)
     }
 
@@ -101,14 +134,21 @@ impl Stage {
 
 /// The number of a job, without a JSON parser in what is measured.
 fn number(payload: &str) -> u64 {
-    let digits = payload.split_once(':').map_or("", |(_, rest)| rest.trim_start());
-    digits.chars().map_while(|c| c.to_digit(10)).fold(0, |n, d| n * 10 + u64::from(d))
+    let digits = payload
+        .split_once(':')
+        .map_or("", |(_, rest)| rest.trim_start());
+    digits
+        .chars()
+        .map_while(|c| c.to_digit(10))
+        .fold(0, |n, d| n * 10 + u64::from(d))
 }
 
 async fn plain_connection(url: &str) -> anyhow::Result<tokio_postgres::Client> {
     let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls)
         .await
-        .context("cannot connect for measuring (only connections without TLS are supported here)")?;
+        .context(
+            "cannot connect for measuring (only connections without TLS are supported here)",
+        )?;
     tokio::spawn(connection);
     Ok(client)
 }

@@ -8,7 +8,12 @@ use super::meter::Meter;
 use super::report::Report;
 use super::stage::Stage;
 
-pub(super) async fn run(stage: &Stage, report: &mut Report, jobs: u64, producers: usize) -> anyhow::Result<()> {
+pub(super) async fn run(
+    stage: &Stage,
+    report: &mut Report,
+    jobs: u64,
+    producers: usize,
+) -> anyhow::Result<()> {
     let jobs = jobs.next_multiple_of(100);
     let ledger = Arc::new(Ledger::new(jobs));
     let worker = stage.worker(&ledger)?.start().await?;
@@ -20,7 +25,10 @@ pub(super) async fn run(stage: &Stage, report: &mut Report, jobs: u64, producers
             if n >= jobs {
                 return Ok::<_, rowlock::Error>(());
             }
-            stage.client.enqueue_all((n..n + 100).map(|n| stage.job(n))).await?;
+            stage
+                .client
+                .enqueue_all((n..n + 100).map(|n| stage.job(n)))
+                .await?;
         }
     };
     let mut all: Vec<_> = (0..producers.min(4)).map(|_| Box::pin(produce())).collect();
@@ -31,6 +39,11 @@ pub(super) async fn run(stage: &Stage, report: &mut Report, jobs: u64, producers
     let cost = meter.cost(stage, jobs).await?;
     worker.shutdown().await;
     ledger.check(jobs)?;
-    report.add(format!("steady, flat out, {} producers", producers.min(4)), jobs, Some(cost), None);
+    report.add(
+        format!("steady, flat out, {} producers", producers.min(4)),
+        jobs,
+        Some(cost),
+        None,
+    );
     Ok(())
 }

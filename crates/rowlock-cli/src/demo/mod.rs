@@ -145,7 +145,7 @@ async fn end_of(until: Option<tokio::time::Instant>) {
 
 async fn summary(client: &Client, worker: &WorkerHandle) -> anyhow::Result<String> {
     let counts = screen::counts(client).await?;
-    let total = |pick: fn(&screen::QueueLine) -> i64| counts.iter().map(pick).sum::<i64>();
+    let total = |pick: fn(&screen::QueueLine) -> u64| counts.iter().map(pick).sum::<u64>();
     Ok(format!(
         "{} attempts handled; {} jobs in the history, {} waiting or scheduled, {} dead",
         worker.handled(),
