@@ -1,8 +1,10 @@
 //! The `rowlock` program: one file for each command.
 
+mod bench;
 mod confirm;
 mod connect;
 mod demo;
+mod duration;
 mod exit;
 mod migrate;
 mod output;
@@ -54,6 +56,7 @@ impl Global {
 
 #[derive(Subcommand)]
 enum Command {
+    Bench(bench::Bench),
     Demo(demo::Demo),
     Migrate(migrate::Migrate),
 }
@@ -61,6 +64,7 @@ enum Command {
 impl Command {
     async fn run(self, global: &Global) -> anyhow::Result<Exit> {
         match self {
+            Self::Bench(bench) => bench.run(global).await,
             Self::Demo(demo) => demo.run(&global.database).await,
             Self::Migrate(migrate) => migrate.run(global).await,
         }
