@@ -1,0 +1,4 @@
+//! The SQL contract, called straight.
+
+mod kit;
+mod plans;
