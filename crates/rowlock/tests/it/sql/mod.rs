@@ -1,7 +1,9 @@
 //! The SQL contract, called straight.
 
+mod acks;
 mod claim;
 mod commit;
 mod kit;
 mod plans;
+mod retry;
 mod storage;
