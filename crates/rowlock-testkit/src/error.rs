@@ -13,6 +13,25 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// The queue refused something.
+    #[error(transparent)]
+    Queue(rowlock::Error),
+
+    /// A look into the test's database failed.
+    #[error("cannot look into the test's database: {0}")]
+    Query(#[source] tokio_postgres::Error),
+
+    /// A payload or result is not what was expected.
+    #[error("cannot read a payload or result: {0}")]
+    Payload(#[source] serde_json::Error),
+
+    /// A job left no trace: its queue keeps no history.
+    #[error("job {id} left no trace: its queue keeps no history (retention 0)")]
+    JobGone {
+        /// The job.
+        id: i64,
+    },
+
     /// No PostgreSQL programs on this machine.
     #[error(
         "no PostgreSQL found: looked for `initdb` and `postgres` in {}; install PostgreSQL 14 or newer, or set ROWLOCK_PG_BIN to \
@@ -203,7 +222,7 @@ pub enum Error {
     },
 
     /// A statement, or the connection for it, failed.
-    #[error("{doing} `{database}`: {source}")]
+    #[error("{doing} `{database}`: {}", with_causes(.source.as_ref()))]
     Database {
         /// What was being done.
         doing: &'static str,
@@ -229,10 +248,11 @@ impl Error {
     /// Whether the same call may succeed a little later, with nothing changed by anyone.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(
-            self,
-            Error::InUse { .. } | Error::TimedOut { .. } | Error::Database { .. }
-        )
+        match self {
+            Error::InUse { .. } | Error::TimedOut { .. } => true,
+            Error::Database { source, .. } => source.downcast_ref().is_some_and(is_passing),
+            _ => false,
+        }
     }
 
     /// For `map_err` on the functions of `std::fs`.
@@ -247,6 +267,29 @@ impl Error {
             source,
         }
     }
+}
+
+/// Whether this is about the connection or the state of the server, and not about the statement.
+fn is_passing(error: &tokio_postgres::Error) -> bool {
+    // Too few resources, an operator's intervention, a conflict between transactions, an object in use.
+    let classes = ["53", "57", "40", "55"];
+    error.as_db_error().is_none_or(|error| {
+        classes
+            .iter()
+            .any(|class| error.code().code().starts_with(class))
+    })
+}
+
+/// The driver's own words are only "db error"; what the server said is the cause.
+pub(crate) fn with_causes(error: &(dyn std::error::Error + Send + Sync + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
 }
 
 fn list(paths: &[PathBuf]) -> String {

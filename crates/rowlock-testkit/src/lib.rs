@@ -2,6 +2,7 @@
 //!
 //! | you need | use |
 //! |---|---|
+//! | a queue for one test: was it enqueued, run it, move the time | [`TestQueue`] |
 //! | an empty database for one test | [`TestDb`] |
 //! | a whole server for one test: to crash it, to tune it, to keep its data | [`PrivatePostgres`] |
 //! | the server that all tests of a run share | [`shared()`] |
@@ -28,11 +29,13 @@ mod database;
 mod error;
 mod postgres;
 mod proxy;
+mod queue;
 mod shared;
 mod url;
 
 pub use database::TestDb;
 pub use error::{Error, Result};
-pub use postgres::{Builder, PrivatePostgres, Version};
+pub use postgres::{PrivatePostgres, PrivatePostgresBuilder, Version};
 pub use proxy::{Direction, FaultProxy, Upstream};
+pub use queue::{Fate, TestQueue};
 pub use shared::{SharedServer, shared};

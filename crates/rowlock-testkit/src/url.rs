@@ -8,6 +8,8 @@ use std::path::Path;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio_postgres::config::{Config, SslMode};
 
+use crate::error::with_causes;
+
 /// The user that owns every cluster that this crate makes.
 pub(crate) const SUPERUSER: &str = "postgres";
 
@@ -81,7 +83,7 @@ pub(crate) fn with_dbname(url: &str, dbname: &str) -> Result<String, String> {
     let Some(scheme) = schemes.into_iter().find(|scheme| url.starts_with(scheme)) else {
         return Err("it does not begin with postgresql://".to_owned());
     };
-    url.parse::<Config>().map_err(|error| error.to_string())?;
+    url.parse::<Config>().map_err(|error| with_causes(&error))?;
     let rest = &url[scheme.len()..];
     let (before_query, query) = match rest.split_once('?') {
         Some((before, query)) => (before, format!("?{query}")),

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio_postgres::config::{Config, Host};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, with_causes};
 use crate::url;
 use door::Door;
 use state::{Cut, Doorway, Flow, State, Statistics};
@@ -108,7 +108,7 @@ impl FaultProxy {
         };
         let config: Config = url
             .parse()
-            .map_err(|error: tokio_postgres::Error| bad(error.to_string()))?;
+            .map_err(|error: tokio_postgres::Error| bad(with_causes(&error)))?;
         let upstream = upstream_of(&config).ok_or_else(|| bad("it names no host".to_owned()))?;
         let mut proxy = FaultProxy::start(upstream).await?;
         proxy.url = Some(url::through_port(&config, proxy.address.port()));
@@ -167,7 +167,7 @@ impl FaultProxy {
     }
 
     /// Resets all open connections (RST), as a server does that went away and came back; they are closed when this returns. New
-    /// ones are accepted.
+    /// ones are accepted. A server behind a Unix socket, which knows no reset, sees a plain end.
     pub async fn reset(&self) {
         self.state.end_connections(Cut::Reset).await;
     }

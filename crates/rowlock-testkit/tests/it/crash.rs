@@ -98,10 +98,10 @@ fn a_killed_server_leaves_no_shared_memory_behind() {
 fn a_server_dies_with_its_process_however_that_dies() {
     let mut helper = Helper::spawn(Helper::command("private"));
     let server = watch(helper.told("PID ").parse().unwrap());
+    let left_behind = helper.told("DIR ");
     assert!(!ends_within(&server, std::time::Duration::ZERO));
     helper.kill();
     assert!(ends_within(&server, LONG));
-    let left_behind = helper.told("DIR ");
     let _ = fs::remove_dir_all(left_behind); // a later start would, but not before a minute has passed
 }
 

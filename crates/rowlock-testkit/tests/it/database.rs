@@ -1,5 +1,7 @@
 //! A database for each test.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use rowlock_testkit::{PrivatePostgres, TestDb, shared};
 
 use crate::helper::{Helper, connect, value};
@@ -85,6 +87,9 @@ fn it_goes_without_a_runtime_too() {
 
 #[tokio::test]
 async fn prepared_transactions_and_replication_slots_do_not_hold_it() {
+    if shared().unwrap().socket_dir().is_none() {
+        return; // ROWLOCK_TEST_DATABASE_URL is set: that server may have neither
+    }
     let db = TestDb::new().await.unwrap();
     let name = db.name().to_owned();
     let client = db.connect().await.unwrap();
@@ -188,4 +193,85 @@ async fn many_can_be_made_at_once() {
     let names: Result<std::collections::BTreeSet<String>, _> =
         tasks.join_all().await.into_iter().collect();
     assert_eq!(names.unwrap().len(), 16);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_template_is_prepared_once_and_copied() {
+    static PREPARED: AtomicU32 = AtomicU32::new(0);
+    let key = format!("create table t {}", std::process::id());
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let key = key.clone();
+        tasks.spawn(async move {
+            let prepare = |url: String| async move {
+                PREPARED.fetch_add(1, Ordering::SeqCst);
+                // Left open: the template is made all the same.
+                let client = Box::leak(Box::new(connect(&url).await));
+                client
+                    .batch_execute("create table t as select 7 as n")
+                    .await?;
+                Ok(())
+            };
+            let db = TestDb::prepared(&key, prepare).await.unwrap();
+            let client = db.connect().await.unwrap();
+            client
+                .batch_execute("update t set n = n + 1")
+                .await
+                .unwrap();
+            value(&client, "select n from t").await
+        });
+    }
+    let values = tasks.join_all().await;
+    assert!(
+        values.iter().all(|n| n == "8"),
+        "each has its own copy: {values:?}"
+    );
+    if shared().unwrap().socket_dir().is_some() {
+        assert_eq!(PREPARED.load(Ordering::SeqCst), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_template_whose_preparation_failed_is_made_anew() {
+    let key = format!("fails at first {}", std::process::id());
+    let error = TestDb::prepared(&key, |url| async move {
+        connect(&url)
+            .await
+            .batch_execute("create table half_done ()")
+            .await?;
+        Err("no such luck".into())
+    });
+    let error = error.await.unwrap_err().to_string();
+    assert!(error.contains("no such luck"), "{error}");
+
+    let db = TestDb::prepared(&key, |url| async move {
+        Ok(connect(&url)
+            .await
+            .batch_execute("create table done ()")
+            .await?)
+    });
+    let db = db.await.unwrap();
+    let client = db.connect().await.unwrap();
+    let tables = "select string_agg(tablename, ' ') from pg_tables where schemaname = 'public'";
+    assert_eq!(value(&client, tables).await, "done");
+}
+
+#[tokio::test]
+async fn an_error_tells_what_the_server_said() {
+    let db = TestDb::new().await.unwrap();
+    let admin = connect(&shared().unwrap().url("postgres")).await;
+    admin
+        .batch_execute(&format!(
+            "alter database {} allow_connections false",
+            db.name()
+        ))
+        .await
+        .unwrap();
+    let error = db.connect().await.map(drop).unwrap_err();
+    assert!(error.is_retryable(), "somebody may open it again: {error}");
+    let error = error.to_string();
+    assert!(
+        error.contains(db.name()) && error.contains("not currently accepting connections"),
+        "{error}"
+    );
 }

@@ -1,4 +1,8 @@
 //! Tests of the test kit against real PostgreSQL servers.
+//!
+//! They watch processes by means that only Linux has.
+
+#![cfg(target_os = "linux")]
 
 mod crash;
 mod database;
@@ -6,4 +10,5 @@ mod errors;
 mod helper;
 mod postgres;
 mod proxy;
+mod queue;
 mod shared;
