@@ -3,7 +3,9 @@
 mod acks;
 mod claim;
 mod commit;
+mod enqueue;
 mod kit;
 mod plans;
 mod retry;
 mod storage;
+mod unique;
