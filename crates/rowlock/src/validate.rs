@@ -21,6 +21,8 @@ pub(crate) const MAX_ATTEMPTS_MAX: u16 = 1000;
 pub(crate) const TIMEOUT_MAX: Duration = Duration::from_secs(30 * 86_400);
 /// Longest unique key, in bytes.
 pub(crate) const UNIQUE_KEY_BYTES_MAX: usize = 500;
+/// Longest trace context, in bytes.
+pub(crate) const TRACE_BYTES_MAX: usize = 200;
 
 /// The years 2000 to 2999.
 const RUN_AT_RANGE_S: std::ops::Range<i64> = 946_684_800..32_503_593_600;
@@ -131,6 +133,18 @@ pub(crate) fn unique_key(value: &str) -> Result<(), Invalid> {
             "unique_key",
             value,
             "must be a text of 1 to 500 bytes",
+        ))
+    }
+}
+
+pub(crate) fn trace(value: &str) -> Result<(), Invalid> {
+    if value.len() <= TRACE_BYTES_MAX && !value.contains('\0') {
+        Ok(())
+    } else {
+        Err(Invalid::new(
+            "trace",
+            value,
+            "must be a text of at most 200 bytes",
         ))
     }
 }

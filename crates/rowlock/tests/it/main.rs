@@ -3,4 +3,5 @@
 mod derive;
 mod drivers;
 mod manage;
+mod sql;
 mod support;
