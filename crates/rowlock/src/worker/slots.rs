@@ -27,6 +27,8 @@ pub enum Order {
 
 #[derive(Debug)]
 struct Lane<J> {
+    /// Its place in the strict order.
+    rank: usize,
     limit: usize,
     weight: usize,
     /// Most jobs that one handler of this lane takes at once: so many are worth claiming for each slot.
@@ -48,6 +50,10 @@ pub(crate) struct Slots<J> {
     waiting: usize,
     reserved: usize,
     lanes: Vec<Lane<J>>,
+    /// The lanes' numbers in the strict order.
+    ranked: Vec<usize>,
+    /// No job starts any more.
+    closed: bool,
 }
 
 /// How many jobs to ask for.
@@ -70,13 +76,26 @@ impl<J: Waiting> Slots<J> {
             waiting: 0,
             reserved: 0,
             lanes: Vec::new(),
+            ranked: Vec::new(),
+            closed: false,
         }
     }
 
-    /// Adds a lane and returns its number. Lanes are never taken away.
-    pub(crate) fn add_lane(&mut self, limit: usize, weight: usize, chunk: usize) -> usize {
+    /// Adds a lane and returns its number. In strict order, lanes of a lower rank go first, and those of the same rank in the
+    /// order in which they were added. Lanes are never taken away.
+    pub(crate) fn add_lane(
+        &mut self,
+        rank: usize,
+        limit: usize,
+        weight: usize,
+        chunk: usize,
+    ) -> usize {
         let (limit, weight, chunk) = (limit.max(1), weight.max(1), chunk.max(1));
+        let n = self.lanes.len();
+        let place = self.ranked.partition_point(|l| self.lanes[*l].rank <= rank);
+        self.ranked.insert(place, n);
         self.lanes.push(Lane {
+            rank,
             limit,
             weight,
             chunk,
@@ -85,7 +104,12 @@ impl<J: Waiting> Slots<J> {
             credit: 0,
             reserved: 0,
         });
-        self.lanes.len() - 1
+        n
+    }
+
+    /// From now on no job starts.
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
     }
 
     pub(crate) fn running(&self) -> usize {
@@ -115,7 +139,7 @@ impl<J: Waiting> Slots<J> {
     /// The next jobs to run, with their lane: one, or several that their handler takes together. They hold a slot until
     /// [`finish`](Self::finish).
     pub(crate) fn next(&mut self) -> Option<(usize, Vec<J>)> {
-        if self.waiting == 0 || self.running + self.reserved >= self.limit {
+        if self.closed || self.waiting == 0 || self.running + self.reserved >= self.limit {
             return None;
         }
         let n = self.choose()?;
@@ -142,7 +166,7 @@ impl<J: Waiting> Slots<J> {
         let ready =
             |lane: &Lane<J>| !lane.waiting.is_empty() && lane.running + lane.reserved < lane.limit;
         if self.order == Order::Strict || self.lanes.len() == 1 {
-            return self.lanes.iter().position(ready);
+            return self.ranked.iter().copied().find(|n| ready(&self.lanes[*n]));
         }
         let mut best: Option<usize> = None;
         let mut sum = 0;
@@ -175,7 +199,7 @@ impl<J: Waiting> Slots<J> {
         let weights: usize = self.lanes.iter().map(|l| l.weight).sum();
         let chunk = self.lanes.iter().map(|l| l.chunk).max().unwrap_or(1);
         let total = (free * chunk + ahead).saturating_sub(self.waiting);
-        for (n, lane) in self.lanes.iter().enumerate() {
+        for (n, lane) in self.ranked.iter().map(|n| (*n, &self.lanes[*n])) {
             let free = lane.limit.saturating_sub(lane.running + lane.reserved);
             let mut room = (free * lane.chunk + ahead).saturating_sub(lane.waiting.len());
             if self.order == Order::Weighted && self.lanes.len() > 1 {
@@ -285,7 +309,7 @@ mod tests {
         ) {
             let mut slots = Slots::new(limit, if strict { Order::Strict } else { Order::Weighted });
             for l in limits {
-                slots.add_lane(l, l, 3);
+                slots.add_lane(0, l, l, 3);
             }
             let (mut running, mut reserved): (Vec<(usize, usize)>, Vec<usize>) = (Vec::new(), Vec::new());
             let (mut added, mut started) = (0, 0);
@@ -336,8 +360,8 @@ mod tests {
     #[test]
     fn strict_order_empties_the_first_lane_first() {
         let mut slots = Slots::new(10, Order::Strict);
-        slots.add_lane(10, 1, 1);
-        slots.add_lane(10, 9, 1);
+        slots.add_lane(0, 10, 1, 1);
+        slots.add_lane(1, 10, 9, 1);
         slots.add(1, [ONE; 3]);
         slots.add(0, [ONE; 2]);
         let order: Vec<usize> = std::iter::from_fn(|| slots.next())
@@ -347,10 +371,35 @@ mod tests {
     }
 
     #[test]
+    fn strict_order_goes_by_rank_not_by_when_a_lane_was_added() {
+        let mut slots = Slots::new(10, Order::Strict);
+        for rank in [1, 0, 1, 0] {
+            let lane = slots.add_lane(rank, 10, 1, 1);
+            slots.add(lane, [ONE]);
+        }
+        let asked: Vec<usize> = slots.wanted(0).lanes.iter().map(|(n, _)| *n).collect();
+        assert_eq!(asked, [1, 3, 0, 2]);
+        let order: Vec<usize> = std::iter::from_fn(|| slots.next())
+            .map(|(lane, _)| lane)
+            .collect();
+        assert_eq!(order, [1, 3, 0, 2]);
+    }
+
+    #[test]
+    fn nothing_starts_when_they_are_closed() {
+        let mut slots = Slots::new(10, Order::Strict);
+        slots.add_lane(0, 10, 1, 1);
+        slots.add(0, [ONE; 2]);
+        slots.close();
+        assert!(slots.next().is_none());
+        assert_eq!(slots.drain().len(), 2);
+    }
+
+    #[test]
     fn weighted_order_shares_by_weight() {
         let mut slots = Slots::new(100, Order::Weighted);
-        slots.add_lane(100, 3, 1);
-        slots.add_lane(100, 1, 1);
+        slots.add_lane(0, 100, 3, 1);
+        slots.add_lane(0, 100, 1, 1);
         slots.add(0, [ONE; 60]);
         slots.add(1, [ONE; 60]);
         let first: Vec<usize> = std::iter::from_fn(|| slots.next())
@@ -363,7 +412,7 @@ mod tests {
     #[test]
     fn a_reserved_slot_is_kept_free() {
         let mut slots = Slots::new(1, Order::Strict);
-        slots.add_lane(1, 1, 1);
+        slots.add_lane(0, 1, 1, 1);
         slots.add(0, [ONE; 2]);
         let (lane, _) = slots.next().unwrap();
         slots.reserve(0);
