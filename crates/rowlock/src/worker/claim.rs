@@ -119,7 +119,7 @@ impl Core {
             self.low_water.store(ahead / 2, Relaxed);
             let (wanted, waiting) = {
                 let slots = lock(&self.slots);
-                (slots.wanted(ahead), slots.waiting())
+                (slots.wanted(ahead, rand::random), slots.waiting())
             };
             // A few at a time would be many claims: wait until a good part of what may wait is used up.
             if wanted.total > 0

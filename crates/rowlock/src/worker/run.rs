@@ -264,7 +264,8 @@ impl Drop for FreeOnDrop<'_> {
 
 impl Core {
     fn after_finish(&self, waiting: usize, idle: bool) {
-        if waiting <= self.low_water.load(Relaxed) {
+        // With a slot idle there is room, however many wait: those are for queues at their limits.
+        if idle || waiting <= self.low_water.load(Relaxed) {
             self.room.notify_one();
         }
         if idle {

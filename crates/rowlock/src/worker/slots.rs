@@ -192,13 +192,17 @@ impl<J: Waiting> Slots<J> {
         self.running -= 1;
     }
 
-    /// What to claim, when up to `ahead` jobs may wait beyond the free slots.
-    pub(crate) fn wanted(&self, ahead: usize) -> Wanted {
+    /// What to claim, when up to `ahead` jobs may wait beyond the free slots. `luck`, in 0..1 and new with each call, decides which
+    /// lane is asked first where the order is weighted: with one slot free there is no other way to share it.
+    pub(crate) fn wanted(&self, ahead: usize, mut luck: impl FnMut() -> f64) -> Wanted {
         let free = (self.limit).saturating_sub(self.running + self.reserved);
         let mut lanes = Vec::with_capacity(self.lanes.len());
         let weights: usize = self.lanes.iter().map(|l| l.weight).sum();
         let chunk = self.lanes.iter().map(|l| l.chunk).max().unwrap_or(1);
-        let total = (free * chunk + ahead).saturating_sub(self.waiting);
+        // Jobs that wait for a lane at its limit cannot use the free slots: they must not keep others from them.
+        let ready = self.ready();
+        let total =
+            (free * chunk).saturating_sub(ready) + ahead.saturating_sub(self.waiting - ready);
         for (n, lane) in self.ranked.iter().map(|n| (*n, &self.lanes[*n])) {
             let free = lane.limit.saturating_sub(lane.running + lane.reserved);
             let mut room = (free * lane.chunk + ahead).saturating_sub(lane.waiting.len());
@@ -210,22 +214,42 @@ impl<J: Waiting> Slots<J> {
                 lanes.push((n, room));
             }
         }
-        if self.order == Order::Weighted {
-            lanes.sort_by_key(|(n, _)| std::cmp::Reverse(self.lanes[*n].credit));
+        if self.order == Order::Weighted && lanes.len() > 1 {
+            // Each comes first as often as its weight says.
+            let mut drawn: Vec<(f64, (usize, usize))> = lanes
+                .into_iter()
+                .map(|lane| {
+                    (
+                        -(1.0 - luck()).ln() / self.lanes[lane.0].weight as f64,
+                        lane,
+                    )
+                })
+                .collect();
+            drawn.sort_by(|a, b| a.0.total_cmp(&b.0));
+            lanes = drawn.into_iter().map(|(_, lane)| lane).collect();
         }
         let total = total.min(lanes.iter().map(|(_, room)| room).sum());
         Wanted {
             lanes,
             total,
-            free: free.saturating_sub(self.waiting),
+            free: free.saturating_sub(ready),
         }
+    }
+
+    /// How many of the waiting jobs their lanes have slots for.
+    fn ready(&self) -> usize {
+        let ready = |lane: &Lane<J>| {
+            let free = lane.limit.saturating_sub(lane.running + lane.reserved);
+            lane.waiting.len().min(free * lane.chunk)
+        };
+        self.lanes.iter().map(ready).sum()
     }
 
     /// Slots of this lane that nothing runs in and nothing waits for.
     pub(crate) fn free(&self, lane: usize) -> usize {
         let lane = &self.lanes[lane];
         let here = lane.limit.saturating_sub(lane.running + lane.waiting.len());
-        here.min(self.limit.saturating_sub(self.running + self.waiting))
+        here.min(self.limit.saturating_sub(self.running + self.ready()))
     }
 
     /// Keeps the next slot that becomes free in this lane from being used, so that a full scan has a place for what it finds.
@@ -349,7 +373,7 @@ mod tests {
                     prop_assert!(running.iter().filter(|r| r.0 == n).count() <= *l);
                 }
                 prop_assert_eq!(slots.waiting(), added - started);
-                let wanted = slots.wanted(4);
+                let wanted = slots.wanted(4, || 0.5);
                 prop_assert!(wanted.total <= limit * 3 + 4);
                 prop_assert!(wanted.free <= limit - slots.running());
             }
@@ -377,7 +401,12 @@ mod tests {
             let lane = slots.add_lane(rank, 10, 1, 1);
             slots.add(lane, [ONE]);
         }
-        let asked: Vec<usize> = slots.wanted(0).lanes.iter().map(|(n, _)| *n).collect();
+        let asked: Vec<usize> = slots
+            .wanted(0, || 0.5)
+            .lanes
+            .iter()
+            .map(|(n, _)| *n)
+            .collect();
         assert_eq!(asked, [1, 3, 0, 2]);
         let order: Vec<usize> = std::iter::from_fn(|| slots.next())
             .map(|(lane, _)| lane)
@@ -407,6 +436,37 @@ mod tests {
             .map(|(lane, _)| lane)
             .collect();
         assert_eq!(first.iter().filter(|l| **l == 0).count(), 30);
+    }
+
+    #[test]
+    fn one_free_slot_is_shared_by_weight() {
+        let mut slots = Slots::new(1, Order::Weighted);
+        slots.add_lane(0, 1, 3, 1);
+        slots.add_lane(0, 1, 1, 1);
+        let mut first = [0, 0];
+        for _ in 0..4000 {
+            let wanted = slots.wanted(0, rand::random);
+            assert_eq!(wanted.total, 1);
+            let lane = wanted.lanes[0].0;
+            first[lane] += 1;
+            slots.add(lane, [ONE]);
+            let (lane, _) = slots.next().unwrap();
+            slots.finish(lane);
+        }
+        assert!((2800..3200).contains(&first[0]), "{first:?}");
+    }
+
+    #[test]
+    fn jobs_that_wait_for_a_full_lane_do_not_keep_others_from_free_slots() {
+        let mut slots = Slots::new(4, Order::Weighted);
+        slots.add_lane(0, 1, 1, 1);
+        slots.add_lane(0, 4, 1, 1);
+        slots.add(0, [ONE; 4]);
+        slots.next().unwrap();
+        assert!(slots.next().is_none(), "the first lane is full");
+        let wanted = slots.wanted(0, || 0.5);
+        assert_eq!((wanted.total, wanted.free, slots.free(1)), (2, 3, 3));
+        assert_eq!(wanted.lanes, [(1, 2)]);
     }
 
     #[test]

@@ -1,3 +1,4 @@
 //! Tests of the library against a real PostgreSQL.
 
 mod support;
+mod worker;
