@@ -5,3 +5,4 @@ mod drivers;
 mod manage;
 mod sql;
 mod support;
+mod worker;
