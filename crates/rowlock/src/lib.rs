@@ -9,6 +9,7 @@ mod error;
 mod job;
 mod migrate;
 mod schema;
+pub mod table_queue;
 mod tx;
 mod validate;
 mod worker;
@@ -25,6 +26,9 @@ pub use job::{DEFAULT_QUEUE, Enqueued, Job, JobId, JobOptions, NewJob, OnConflic
 pub use migrate::MigrationStatus;
 pub use rowlock_macros::Job;
 pub use schema::Schema;
+pub use table_queue::{
+    OnDone, OnFailed, RowFailure, RowTx, TableQueue, TableQueueBuilder, TableRow, TableStats,
+};
 pub use tx::{BoxError, Transaction};
 pub use worker::{
     BatchHandler, BlockingHandler, CancelReason, Ctx, Done, Fail, FromParts, Handler, IntoOutcome,

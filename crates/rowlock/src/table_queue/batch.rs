@@ -1,0 +1,638 @@
+//! One batch: claimed, noted, worked, marked, committed.
+//!
+//! Promises: rows are held by nothing but the locks of one transaction, so they are free the moment it ends, whatever ends it; a row
+//! that fails never undoes another; a row is marked only if its handler said that it is done. Must not: decide when to claim (`run`
+//! does), or keep anything between batches.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use tokio_postgres::types::Type;
+use tokio_util::sync::CancellationToken;
+
+use super::handler::{Claimed, Handler, guarded};
+use super::inspect::Inspected;
+use super::memory::{NOTE_MS, PARKED_MS, REMEMBER, Withdrawal, delay_ms};
+use super::policy::{Known, Verdict};
+use super::row_tx::RowTx;
+use super::stats::Counters;
+use super::{Outcome, Shared, validate};
+use crate::db::{Live, Param};
+use crate::error::Error;
+
+/// How long a statement that a handler left behind may take to end.
+const LET_GO_WITHIN: Duration = Duration::from_secs(10);
+
+/// Longest key as text: what an index entry of the memory can hold, with room for the name.
+const KEY_BYTES_MAX: usize = 2000;
+
+/// Which rows to claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pick {
+    /// The next ones, without those that failed lately or were in a crash.
+    Next,
+    /// One that was in a crash.
+    Alone,
+}
+
+/// Whether there was anything to work on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    Nothing,
+    Rows,
+}
+
+/// How a run is asked to end.
+#[derive(Debug, Clone)]
+pub(super) struct Stop {
+    /// Begin no more rows.
+    pub(super) soft: CancellationToken,
+    /// Drop the handlers that still run.
+    pub(super) hard: CancellationToken,
+}
+
+/// Why a batch came to nothing.
+#[derive(Debug)]
+pub(super) struct Trouble {
+    pub(super) error: Error,
+    /// Whether the next batch would fare no better.
+    pub(super) fatal: bool,
+    /// What the memory has yet to be told.
+    pub(super) unsettled: Option<Withdrawal>,
+}
+
+/// A row and what becomes of it.
+struct Judged {
+    key: String,
+    verdict: Verdict,
+    known: Known,
+}
+
+/// What went wrong while a batch was being worked, and which rows may be the reason.
+struct Failed {
+    error: Error,
+    blamed: Vec<String>,
+    fatal: bool,
+}
+
+pub(super) struct Batch<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) inspected: Arc<Inspected>,
+    pub(super) live: &'a Live,
+    pub(super) stop: &'a Stop,
+    pub(super) counters: &'a Counters,
+    /// Random; the name of the lock that shows that it lives.
+    pub(super) id: i64,
+}
+
+impl Batch<'_> {
+    /// The life of a batch.
+    pub(super) async fn work(&self, pick: Pick) -> Result<Found, Trouble> {
+        let claimed = match self.claim(pick).await {
+            Ok(claimed) => claimed,
+            Err(error) => {
+                self.roll_back().await;
+                let fatal = !error.is_retryable();
+                return Err(Trouble {
+                    error,
+                    fatal,
+                    unsettled: None,
+                });
+            }
+        };
+        if claimed.is_empty() {
+            self.roll_back().await;
+            return Ok(Found::Nothing);
+        }
+        let keys: Vec<&str> = claimed.iter().map(|row| &*row.key).collect();
+        let worked = match self.shared.memory.enter(self.id, &keys).await {
+            Ok(known) => self.work_rows(pick, claimed, known).await,
+            Err(error) => Err(Failed {
+                fatal: !error.is_retryable(),
+                error,
+                blamed: Vec::new(),
+            }),
+        };
+        match worked {
+            Ok(()) => Ok(Found::Rows),
+            Err(failed) => Err(self.give_up(failed).await),
+        }
+    }
+
+    async fn work_rows(
+        &self,
+        pick: Pick,
+        claimed: Vec<Claimed>,
+        known: HashMap<String, Known>,
+    ) -> Result<(), Failed> {
+        let (rows, mut judged) = self.sort_out(pick, claimed, &known);
+        match &self.shared.settings.handler {
+            Handler::InTx(_) => self.work_in_tx(rows, &known, &mut judged).await?,
+            Handler::Outside(_) => {
+                self.work_outside(rows, &known, &mut judged).await?;
+                self.mark_done(&mut judged).await?;
+            }
+        }
+        let notes = self.set_parked(&judged).await?;
+        self.commit(&judged, &notes).await?;
+        self.counters.batch();
+        for row in &judged {
+            self.counters.row(row.known, &row.key, &row.verdict);
+        }
+        Ok(())
+    }
+
+    /// Begins the transaction, takes the lock that shows that this batch lives, and locks rows.
+    async fn claim(&self, pick: Pick) -> Result<Vec<Claimed>, Error> {
+        let statements = &self.inspected.statements;
+        let sql = match pick {
+            Pick::Next => &statements.claim,
+            Pick::Alone => &statements.claim_alone,
+        };
+        let begin = begin(self.id, self.live.server_version_num);
+        let name = &self.shared.memory.source;
+        let params: [Param<'_>; 1] = [(name, Type::TEXT)];
+        // Both are sent at once, in this order.
+        let (begun, rows) = tokio::join!(
+            self.live.client.batch_execute(&begin),
+            self.live.client.query_typed(sql, &params),
+        );
+        begun.map_err(|e| self.database("begin a batch", e))?;
+        let rows = rows.map_err(|e| self.database("claim rows", e))?;
+        let claimed: Vec<Claimed> = rows
+            .iter()
+            .map(|row| Claimed {
+                key: row.get(0),
+                failures: 0,
+                json: row.get(1),
+            })
+            .collect();
+        if let Some(row) = claimed.iter().find(|row| row.key.len() > KEY_BYTES_MAX) {
+            return Err(Error::Setup(format!(
+                "{}: a row's key has {} bytes as text, and failures are remembered of keys up to {KEY_BYTES_MAX}: name a shorter unique key with key([...])",
+                self.table(),
+                row.key.len()
+            )));
+        }
+        Ok(claimed)
+    }
+
+    /// Which rows to work, and what is clear about the others beforehand.
+    fn sort_out(
+        &self,
+        pick: Pick,
+        claimed: Vec<Claimed>,
+        known: &HashMap<String, Known>,
+    ) -> (Vec<Claimed>, Vec<Judged>) {
+        let settings = &self.shared.settings;
+        let mut rows = Vec::with_capacity(claimed.len());
+        let mut judged = Vec::new();
+        for mut row in claimed {
+            let known = known.get(&row.key).copied().unwrap_or_default();
+            // Somebody noted this after the claim had looked, and before the row was free.
+            if known.waiting || (pick == Pick::Next && known.crashes > 0) {
+                continue;
+            }
+            row.failures = known.failures;
+            let fits = row
+                .json
+                .as_ref()
+                .is_some_and(|json| json.len() <= settings.row_bytes_max);
+            let verdict = match settings.on_failed.judge_crashes(known) {
+                Some(poison) => Some(poison),
+                None if fits => None,
+                None => {
+                    let error = format!(
+                        "the row has more than {} bytes as JSON: leave out columns with columns([...]), or raise row_bytes_max",
+                        settings.row_bytes_max
+                    );
+                    Some(self.judge(Outcome::Dead(error), known))
+                }
+            };
+            match verdict {
+                Some(verdict) => judged.push(Judged {
+                    key: row.key,
+                    verdict,
+                    known,
+                }),
+                None => rows.push(row),
+            }
+        }
+        (rows, judged)
+    }
+
+    /// Works the rows one after the other, each in a savepoint that holds what its handler did and the mark.
+    async fn work_in_tx(
+        &self,
+        rows: Vec<Claimed>,
+        known: &HashMap<String, Known>,
+        judged: &mut Vec<Judged>,
+    ) -> Result<(), Failed> {
+        let Handler::InTx(handler) = &self.shared.settings.handler else {
+            return Ok(());
+        };
+        self.simple("savepoint rowlock_row", &[]).await?;
+        for row in rows {
+            if self.stop.soft.is_cancelled() {
+                break;
+            }
+            let key = row.key.clone();
+            let known = known.get(&key).copied().unwrap_or_default();
+            let (tx, turn) = RowTx::new(self.live.clone());
+            let handled = guarded(|| handler(row, tx), self.shared.settings.timeout);
+            let outcome = tokio::select! {
+                outcome = handled => Some(outcome),
+                () = self.stop.hard.cancelled() => None,
+                reason = self.live.closed() => return Err(self.lost(&reason, vec![key])),
+            };
+            if tokio::time::timeout(LET_GO_WITHIN, turn.end())
+                .await
+                .is_err()
+            {
+                return Err(self.stuck(key));
+            }
+            let Some(outcome) = outcome else {
+                return self.undo_row(&key).await;
+            };
+            let mut verdict = self.judge(outcome, known);
+            match verdict {
+                Verdict::Done => {
+                    if let Err(error) = self.mark_row(&key).await? {
+                        self.undo_row(&key).await?;
+                        verdict = self.judge(not_marked(&error), known);
+                    }
+                }
+                _ => self.undo_row(&key).await?,
+            }
+            judged.push(Judged {
+                key,
+                verdict,
+                known,
+            });
+        }
+        Ok(())
+    }
+
+    /// Marks a row in its own savepoint, and opens the next one's. The inner error is the row's.
+    async fn mark_row(&self, key: &str) -> Result<Result<(), tokio_postgres::Error>, Failed> {
+        let keys = [key];
+        let params: [Param<'_>; 1] = [(&keys.as_slice(), Type::TEXT_ARRAY)];
+        let (marked, next) = tokio::join!(
+            self.live
+                .client
+                .query_typed(&self.inspected.statements.mark, &params),
+            self.live
+                .client
+                .batch_execute("release savepoint rowlock_row; savepoint rowlock_row"),
+        );
+        match marked {
+            Ok(rows) => {
+                next.map_err(|e| self.failed("end a row", e, &[key.to_owned()]))?;
+                self.refuse_still_pending(&rows)?;
+                Ok(Ok(()))
+            }
+            Err(e) if e.as_db_error().is_some() => Ok(Err(e)),
+            Err(e) => Err(self.failed("mark a row", e, &[key.to_owned()])),
+        }
+    }
+
+    /// Undoes what a handler did for its row, and keeps the savepoint for the next one.
+    async fn undo_row(&self, key: &str) -> Result<(), Failed> {
+        let blamed = [key.to_owned()];
+        let undo = self.simple("rollback to savepoint rowlock_row", &blamed);
+        match tokio::time::timeout(LET_GO_WITHIN, undo).await {
+            Ok(undone) => undone,
+            Err(_) => Err(self.stuck(key.to_owned())),
+        }
+    }
+
+    /// Works several rows at once, while the transaction does nothing but hold them.
+    async fn work_outside(
+        &self,
+        rows: Vec<Claimed>,
+        known: &HashMap<String, Known>,
+        judged: &mut Vec<Judged>,
+    ) -> Result<(), Failed> {
+        let settings = &self.shared.settings;
+        let Handler::Outside(handler) = &settings.handler else {
+            return Ok(());
+        };
+        let starting = stream::iter(rows)
+            .take_while(|_| std::future::ready(!self.stop.soft.is_cancelled()))
+            .map(|row| async move {
+                let key = row.key.clone();
+                let outcome = guarded(|| handler(row), settings.timeout).await;
+                (key, outcome)
+            });
+        let mut running = std::pin::pin!(starting.buffer_unordered(settings.at_once));
+        loop {
+            let next = tokio::select! {
+                next = running.next() => next,
+                () = self.stop.hard.cancelled() => None,
+                // The rows are free already, so whatever the handlers still do is done in vain. They are not the reason: nothing
+                // of theirs was on this connection.
+                reason = self.live.closed() => return Err(self.lost(&reason, Vec::new())),
+            };
+            let Some((key, outcome)) = next else {
+                return Ok(());
+            };
+            let known = known.get(&key).copied().unwrap_or_default();
+            let verdict = self.judge(outcome, known);
+            judged.push(Judged {
+                key,
+                verdict,
+                known,
+            });
+        }
+    }
+
+    /// Marks all rows that are done in one statement; if Postgres refuses one of them, each by itself, so that the effects of the others
+    /// are not repeated.
+    async fn mark_done(&self, judged: &mut [Judged]) -> Result<(), Failed> {
+        let done: Vec<String> = keys_of(judged, |v| *v == Verdict::Done);
+        if done.is_empty() {
+            return Ok(());
+        }
+        if self.mark_in_savepoint(&done, &done).await?.is_ok() {
+            return Ok(());
+        }
+        for row in judged.iter_mut().filter(|r| r.verdict == Verdict::Done) {
+            let one = std::slice::from_ref(&row.key);
+            if let Err(error) = self.mark_in_savepoint(one, &done).await? {
+                row.verdict = self.judge(not_marked(&error), row.known);
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks these rows, or leaves all as it was and returns what Postgres said.
+    async fn mark_in_savepoint(
+        &self,
+        keys: &[String],
+        blamed: &[String],
+    ) -> Result<Result<(), tokio_postgres::Error>, Failed> {
+        let sql = &self.inspected.statements.mark;
+        match self.in_savepoint(sql, keys, blamed).await? {
+            Ok(rows) => {
+                self.refuse_still_pending(&rows)?;
+                Ok(Ok(()))
+            }
+            Err(e) => Ok(Err(e)),
+        }
+    }
+
+    /// Runs a statement over keys so that, if Postgres refuses it, the transaction goes on without it.
+    async fn in_savepoint(
+        &self,
+        sql: &str,
+        keys: &[String],
+        blamed: &[String],
+    ) -> Result<Result<Vec<tokio_postgres::Row>, tokio_postgres::Error>, Failed> {
+        let params: [Param<'_>; 1] = [(&keys, Type::TEXT_ARRAY)];
+        let (saved, rows) = tokio::join!(
+            self.live.client.batch_execute("savepoint rowlock_mark"),
+            self.live.client.query_typed(sql, &params),
+        );
+        saved.map_err(|e| self.failed("mark rows", e, blamed))?;
+        match rows {
+            Ok(rows) => {
+                self.simple("release savepoint rowlock_mark", blamed)
+                    .await?;
+                Ok(Ok(rows))
+            }
+            Err(e) if e.as_db_error().is_some() => {
+                self.simple(
+                    "rollback to savepoint rowlock_mark; release savepoint rowlock_mark",
+                    blamed,
+                )
+                .await?;
+                Ok(Err(e))
+            }
+            Err(e) => Err(self.failed("mark rows", e, blamed)),
+        }
+    }
+
+    /// A row that is pending although it is done would be worked again and again.
+    fn refuse_still_pending(&self, marked: &[tokio_postgres::Row]) -> Result<(), Failed> {
+        let pending = |row: &&tokio_postgres::Row| row.len() > 1 && row.get::<_, bool>(1);
+        let Some(row) = marked.iter().find(pending) else {
+            return Ok(());
+        };
+        let error = Error::Setup(format!(
+            "{}: what on_done sets leaves the row with key {} pending, so it would be worked again and again: set something that the pending condition rules out",
+            self.table(),
+            row.get::<_, &str>(0)
+        ));
+        Err(Failed {
+            error,
+            blamed: Vec::new(),
+            fatal: true,
+        })
+    }
+
+    /// Sets on parked rows what the policy says. Returns which of them are not pending any more: those need not be skipped, and
+    /// if somebody makes them pending again, that somebody wants them to be worked.
+    async fn set_parked(&self, judged: &[Judged]) -> Result<HashMap<String, i64>, Failed> {
+        let mut delays = HashMap::new();
+        let parked = keys_of(judged, |v| matches!(v, Verdict::Park { .. }));
+        let Some(sql) = &self.inspected.statements.park else {
+            return Ok(delays);
+        };
+        for key in parked {
+            match self
+                .in_savepoint(sql, std::slice::from_ref(&key), &[])
+                .await?
+            {
+                Ok(rows) => {
+                    if rows.first().is_some_and(|row| !row.get::<_, bool>(1)) {
+                        delays.insert(key, NOTE_MS);
+                    }
+                }
+                Err(e) => {
+                    let error = crate::db::describe(&e);
+                    tracing::error!(table = self.shared.memory.source, key, %error, "what on_failed sets was refused; the row is parked without it");
+                }
+            }
+        }
+        Ok(delays)
+    }
+
+    /// Remembers what has to be remembered, and commits.
+    async fn commit(
+        &self,
+        judged: &[Judged],
+        parked_ms: &HashMap<String, i64>,
+    ) -> Result<(), Failed> {
+        let mut forgotten: Vec<&str> = Vec::new();
+        let mut noted: Vec<Noted<'_>> = Vec::new();
+        for row in judged {
+            match &row.verdict {
+                Verdict::Done if row.known.noted => forgotten.push(&row.key),
+                Verdict::Done => {}
+                Verdict::Later {
+                    failures,
+                    delay,
+                    error,
+                    ..
+                } => noted.push((&row.key, *failures, 0, delay_ms(*delay), error)),
+                Verdict::Park {
+                    failures,
+                    crashes,
+                    error,
+                } => {
+                    let delay_ms = parked_ms.get(&row.key).copied().unwrap_or(PARKED_MS);
+                    noted.push((&row.key, *failures, *crashes, delay_ms, error));
+                }
+            }
+        }
+        // In the order of the keys, as everybody does.
+        noted.sort_unstable();
+        let int = |n: u32| i32::try_from(n).unwrap_or(i32::MAX);
+        let keys: Vec<&str> = noted.iter().map(|n| n.0).collect();
+        let failures: Vec<i32> = noted.iter().map(|n| int(n.1)).collect();
+        let crashes: Vec<i32> = noted.iter().map(|n| int(n.2)).collect();
+        let delays: Vec<i64> = noted.iter().map(|n| n.3).collect();
+        let errors: Vec<&str> = noted.iter().map(|n| n.4).collect();
+        let memory = &self.shared.memory;
+        let params: [Param<'_>; 8] = [
+            (&memory.source, Type::TEXT),
+            (&self.id, Type::INT8),
+            (&forgotten, Type::TEXT_ARRAY),
+            (&keys, Type::TEXT_ARRAY),
+            (&failures, Type::INT4_ARRAY),
+            (&crashes, Type::INT4_ARRAY),
+            (&delays, Type::INT8_ARRAY),
+            (&errors, Type::TEXT_ARRAY),
+        ];
+        let schema = memory.client.schema();
+        let sql = schema.sql(REMEMBER);
+        let (remembered, committed) = tokio::join!(
+            self.live.client.query_typed(&sql, &params),
+            self.live.client.batch_execute("commit"),
+        );
+        if let Err(e) = remembered {
+            let error = Error::database("remember what became of a batch", schema.as_str(), e);
+            return Err(Failed {
+                fatal: !error.is_retryable(),
+                error,
+                blamed: Vec::new(),
+            });
+        }
+        // Whose fault it is cannot be told here: a constraint may wait for the commit to be checked. So each is tried alone.
+        committed.map_err(|e| {
+            let done = keys_of(judged, |v| *v == Verdict::Done);
+            Failed {
+                fatal: false,
+                ..self.failed("commit a batch", e, &done)
+            }
+        })
+    }
+
+    /// Ends a batch that cannot be finished: first the note, then the locks, so that nobody takes the note for a crash.
+    async fn give_up(&self, failed: Failed) -> Trouble {
+        let withdrawal = Withdrawal {
+            batch_id: self.id,
+            blamed: failed.blamed,
+            error: validate::storable(&failed.error.to_string()),
+        };
+        let settled = self.shared.memory.withdraw(&withdrawal).await.is_ok();
+        self.roll_back().await;
+        Trouble {
+            error: failed.error,
+            fatal: failed.fatal,
+            unsettled: (!settled).then_some(withdrawal),
+        }
+    }
+
+    async fn roll_back(&self) {
+        let rolled_back = self.live.client.batch_execute("rollback");
+        let in_time = tokio::time::timeout(LET_GO_WITHIN, rolled_back).await;
+        if !matches!(in_time, Ok(Ok(()))) {
+            // Closing the connection does the same.
+            self.live.abort();
+        }
+    }
+
+    fn judge(&self, outcome: Outcome, known: Known) -> Verdict {
+        let policy = &self.shared.settings.on_failed;
+        policy.judge(outcome, known, rand::random())
+    }
+
+    async fn simple(&self, sql: &str, blamed: &[String]) -> Result<(), Failed> {
+        let done = self.live.client.batch_execute(sql).await;
+        done.map_err(|e| self.failed("work a batch", e, blamed))
+    }
+
+    fn failed(&self, doing: &str, e: tokio_postgres::Error, blamed: &[String]) -> Failed {
+        let error = self.database(doing, e);
+        Failed {
+            fatal: !error.is_retryable(),
+            error,
+            blamed: blamed.to_vec(),
+        }
+    }
+
+    fn lost(&self, reason: &str, blamed: Vec<String>) -> Failed {
+        Failed {
+            error: Error::Closed {
+                doing: format!(
+                    "work a batch of {}: the connection was lost ({reason})",
+                    self.table()
+                ),
+            },
+            blamed,
+            fatal: false,
+        }
+    }
+
+    /// A statement of the handler goes on although the handler has ended: the connection is given up.
+    fn stuck(&self, key: String) -> Failed {
+        self.live.abort();
+        self.lost("a statement of the handler did not end", vec![key])
+    }
+
+    fn database(&self, doing: &str, e: tokio_postgres::Error) -> Error {
+        Error::Database {
+            doing: format!("{doing} of {}", self.table()),
+            source: Arc::new(e),
+        }
+    }
+
+    fn table(&self) -> String {
+        self.inspected.source.display()
+    }
+}
+
+/// Key, failures, crashes, delay in ms, error.
+type Noted<'a> = (&'a str, u32, u32, i64, &'a str);
+
+fn keys_of(judged: &[Judged], which: impl Fn(&Verdict) -> bool) -> Vec<String> {
+    let chosen = judged.iter().filter(|row| which(&row.verdict));
+    chosen.map(|row| row.key.clone()).collect()
+}
+
+fn not_marked(error: &tokio_postgres::Error) -> Outcome {
+    Outcome::Retry {
+        error: format!(
+            "worked, but could not be marked as done: {}",
+            crate::db::describe(error)
+        ),
+        after: None,
+    }
+}
+
+/// The start of a batch's transaction. Its rows are held by their locks while handlers work, so the limits on idle and long
+/// transactions do not apply to it; and a server that is busy with a statement of a handler must notice when the client is gone.
+fn begin(id: i64, server_version_num: u32) -> String {
+    let no_limit = match server_version_num {
+        170_000.. => "set local transaction_timeout = 0; ",
+        _ => "",
+    };
+    format!(
+        "begin isolation level read committed; set local idle_in_transaction_session_timeout = 0; {no_limit}\
+         select set_config('client_connection_check_interval', '1000', true) where version() like '%linux%'; \
+         select pg_advisory_xact_lock({id})"
+    )
+}

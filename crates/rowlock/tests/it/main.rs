@@ -1,0 +1,3 @@
+//! The library against real servers.
+
+mod table_queue;
