@@ -13,7 +13,7 @@ use tokio_postgres::types::Type;
 use tokio_util::sync::CancellationToken;
 
 use super::handler::{Claimed, Handler, guarded};
-use super::inspect::Inspected;
+use super::inspect::{Inspected, PIN, UNPIN};
 use super::memory::{NOTE_MS, PARKED_MS, REMEMBER, Withdrawal, delay_ms};
 use super::policy::{Known, Verdict};
 use super::row_tx::RowTx;
@@ -61,6 +61,8 @@ pub(super) struct Trouble {
     pub(super) fatal: bool,
     /// What the memory has yet to be told.
     pub(super) unsettled: Option<Withdrawal>,
+    /// Whether the next batch should mark each row by itself.
+    pub(super) careful: bool,
 }
 
 /// A row and what becomes of it.
@@ -75,6 +77,20 @@ struct Failed {
     error: Error,
     blamed: Vec<String>,
     fatal: bool,
+    /// A row could not be marked, and only a batch that marks each by itself will tell which.
+    careful: bool,
+}
+
+impl Failed {
+    /// Nobody's fault among the rows.
+    fn by_itself(error: Error) -> Self {
+        Self {
+            fatal: !error.is_retryable(),
+            error,
+            blamed: Vec::new(),
+            careful: false,
+        }
+    }
 }
 
 pub(super) struct Batch<'a> {
@@ -85,6 +101,8 @@ pub(super) struct Batch<'a> {
     pub(super) counters: &'a Counters,
     /// Random; the name of the lock that shows that it lives.
     pub(super) id: i64,
+    /// Mark each row in its own savepoint: a joint mark was refused.
+    pub(super) careful: bool,
 }
 
 impl Batch<'_> {
@@ -99,6 +117,7 @@ impl Batch<'_> {
                     error,
                     fatal,
                     unsettled: None,
+                    careful: false,
                 });
             }
         };
@@ -109,11 +128,7 @@ impl Batch<'_> {
         let keys: Vec<&str> = claimed.iter().map(|row| &*row.key).collect();
         let worked = match self.shared.memory.enter(self.id, &keys).await {
             Ok(known) => self.work_rows(pick, claimed, known).await,
-            Err(error) => Err(Failed {
-                fatal: !error.is_retryable(),
-                error,
-                blamed: Vec::new(),
-            }),
+            Err(error) => Err(Failed::by_itself(error)),
         };
         match worked {
             Ok(()) => Ok(Found::Rows),
@@ -129,7 +144,10 @@ impl Batch<'_> {
     ) -> Result<(), Failed> {
         let (rows, mut judged) = self.sort_out(pick, claimed, &known);
         match &self.shared.settings.handler {
-            Handler::InTx(_) => self.work_in_tx(rows, &known, &mut judged).await?,
+            Handler::InTx(_) => {
+                self.work_in_tx(rows, &known, &mut judged).await?;
+                self.mark_jointly(&judged).await?;
+            }
             Handler::Outside(_) => {
                 self.work_outside(rows, &known, &mut judged).await?;
                 self.mark_done(&mut judged).await?;
@@ -151,16 +169,21 @@ impl Batch<'_> {
             Pick::Next => &statements.claim,
             Pick::Alone => &statements.claim_alone,
         };
-        let begin = begin(self.id, self.live.server_version_num);
+        let pinned = self.inspected.pinned && pick == Pick::Next;
+        let begin = begin(self.id, self.live.server_version_num, pinned);
         let name = &self.shared.memory.source;
         let params: [Param<'_>; 1] = [(name, Type::TEXT)];
-        // Both are sent at once, in this order.
-        let (begun, rows) = tokio::join!(
+        // All are sent at once, in this order.
+        let (begun, rows, unpinned) = tokio::join!(
             self.live.client.batch_execute(&begin),
             self.live.client.query_typed(sql, &params),
+            self.live
+                .client
+                .batch_execute(if pinned { UNPIN } else { "" }),
         );
         begun.map_err(|e| self.database("begin a batch", e))?;
         let rows = rows.map_err(|e| self.database("claim rows", e))?;
+        unpinned.map_err(|e| self.database("begin a batch", e))?;
         let claimed: Vec<Claimed> = rows
             .iter()
             .map(|row| Claimed {
@@ -223,7 +246,7 @@ impl Batch<'_> {
         (rows, judged)
     }
 
-    /// Works the rows one after the other, each in a savepoint that holds what its handler did and the mark.
+    /// Works the rows one after the other, each in a savepoint that holds what its handler did.
     async fn work_in_tx(
         &self,
         rows: Vec<Claimed>,
@@ -247,24 +270,18 @@ impl Batch<'_> {
                 () = self.stop.hard.cancelled() => None,
                 reason = self.live.closed() => return Err(self.lost(&reason, vec![key])),
             };
-            if tokio::time::timeout(LET_GO_WITHIN, turn.end())
-                .await
-                .is_err()
-            {
+            let Ok(used) = tokio::time::timeout(LET_GO_WITHIN, turn.end()).await else {
                 return Err(self.stuck(key));
-            }
+            };
             let Some(outcome) = outcome else {
                 return self.undo_row(&key).await;
             };
             let mut verdict = self.judge(outcome, known);
-            match verdict {
-                Verdict::Done => {
-                    if let Err(error) = self.mark_row(&key).await? {
-                        self.undo_row(&key).await?;
-                        verdict = self.judge(not_marked(&error), known);
-                    }
-                }
-                _ => self.undo_row(&key).await?,
+            if verdict != Verdict::Done {
+                self.undo_row(&key).await?;
+            } else if let Err(failure) = self.end_row(&key, used).await? {
+                self.undo_row(&key).await?;
+                verdict = self.judge(failure, known);
             }
             judged.push(Judged {
                 key,
@@ -275,26 +292,53 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Marks a row in its own savepoint, and opens the next one's. The inner error is the row's.
-    async fn mark_row(&self, key: &str) -> Result<Result<(), tokio_postgres::Error>, Failed> {
+    /// Keeps what a handler did for its row, and opens the savepoint of the next. The inner error is the row's failure.
+    async fn end_row(&self, key: &str, used: bool) -> Result<Result<(), Outcome>, Failed> {
+        const NEXT: &str = "release savepoint rowlock_row; savepoint rowlock_row";
+        let failed = |e| self.failed("end a row", e, &[key.to_owned()]);
+        let client = &self.live.client;
+        if !self.careful {
+            if !used {
+                return Ok(Ok(()));
+            }
+            return match client.batch_execute(NEXT).await {
+                Err(e) if e.as_db_error().is_some() => Ok(Err(went_on(&e))),
+                ended => ended.map(Ok).map_err(failed),
+            };
+        }
         let keys = [key];
         let params: [Param<'_>; 1] = [(&keys.as_slice(), Type::TEXT_ARRAY)];
         let (marked, next) = tokio::join!(
-            self.live
-                .client
-                .query_typed(&self.inspected.statements.mark, &params),
-            self.live
-                .client
-                .batch_execute("release savepoint rowlock_row; savepoint rowlock_row"),
+            client.query_typed(&self.inspected.statements.mark, &params),
+            client.batch_execute(NEXT),
         );
         match marked {
             Ok(rows) => {
-                next.map_err(|e| self.failed("end a row", e, &[key.to_owned()]))?;
+                next.map_err(failed)?;
                 self.refuse_still_pending(&rows)?;
                 Ok(Ok(()))
             }
-            Err(e) if e.as_db_error().is_some() => Ok(Err(e)),
-            Err(e) => Err(self.failed("mark a row", e, &[key.to_owned()])),
+            Err(e) if e.as_db_error().is_some() => Ok(Err(not_marked(&e))),
+            Err(e) => Err(failed(e)),
+        }
+    }
+
+    /// Marks all rows that are done in one statement. If Postgres refuses one of them, what its handler did has to be undone, too,
+    /// and that is not possible any more without undoing the rest: so the batch is given up, and the next one marks each row in the
+    /// row's own savepoint.
+    async fn mark_jointly(&self, judged: &[Judged]) -> Result<(), Failed> {
+        let done = keys_of(judged, |v| *v == Verdict::Done);
+        if self.careful || done.is_empty() {
+            return Ok(());
+        }
+        match self.mark_in_savepoint(&done, &done).await? {
+            Ok(()) => Ok(()),
+            Err(e) => Err(Failed {
+                blamed: Vec::new(),
+                fatal: false,
+                careful: true,
+                ..self.failed("mark rows", e, &[])
+            }),
         }
     }
 
@@ -425,11 +469,7 @@ impl Batch<'_> {
             self.table(),
             row.get::<_, &str>(0)
         ));
-        Err(Failed {
-            error,
-            blamed: Vec::new(),
-            fatal: true,
-        })
+        Err(Failed::by_itself(error))
     }
 
     /// Sets on parked rows what the policy says. Returns which of them are not pending any more: those need not be skipped, and
@@ -514,11 +554,7 @@ impl Batch<'_> {
         );
         if let Err(e) = remembered {
             let error = Error::database("remember what became of a batch", schema.as_str(), e);
-            return Err(Failed {
-                fatal: !error.is_retryable(),
-                error,
-                blamed: Vec::new(),
-            });
+            return Err(Failed::by_itself(error));
         }
         // Whose fault it is cannot be told here: a constraint may wait for the commit to be checked. So each is tried alone.
         committed.map_err(|e| {
@@ -542,6 +578,7 @@ impl Batch<'_> {
         Trouble {
             error: failed.error,
             fatal: failed.fatal,
+            careful: failed.careful,
             unsettled: (!settled).then_some(withdrawal),
         }
     }
@@ -566,11 +603,9 @@ impl Batch<'_> {
     }
 
     fn failed(&self, doing: &str, e: tokio_postgres::Error, blamed: &[String]) -> Failed {
-        let error = self.database(doing, e);
         Failed {
-            fatal: !error.is_retryable(),
-            error,
             blamed: blamed.to_vec(),
+            ..Failed::by_itself(self.database(doing, e))
         }
     }
 
@@ -584,6 +619,7 @@ impl Batch<'_> {
             },
             blamed,
             fatal: false,
+            careful: false,
         }
     }
 
@@ -613,6 +649,16 @@ fn keys_of(judged: &[Judged], which: impl Fn(&Verdict) -> bool) -> Vec<String> {
     chosen.map(|row| row.key.clone()).collect()
 }
 
+fn went_on(error: &tokio_postgres::Error) -> Outcome {
+    Outcome::Retry {
+        error: format!(
+            "a statement of the handler failed, and the handler went on: {}",
+            crate::db::describe(error)
+        ),
+        after: None,
+    }
+}
+
 fn not_marked(error: &tokio_postgres::Error) -> Outcome {
     Outcome::Retry {
         error: format!(
@@ -625,7 +671,7 @@ fn not_marked(error: &tokio_postgres::Error) -> Outcome {
 
 /// The start of a batch's transaction. Its rows are held by their locks while handlers work, so the limits on idle and long
 /// transactions do not apply to it; and a server that is busy with a statement of a handler must notice when the client is gone.
-fn begin(id: i64, server_version_num: u32) -> String {
+fn begin(id: i64, server_version_num: u32, pinned: bool) -> String {
     let no_limit = match server_version_num {
         170_000.. => "set local transaction_timeout = 0; ",
         _ => "",
@@ -633,6 +679,7 @@ fn begin(id: i64, server_version_num: u32) -> String {
     format!(
         "begin isolation level read committed; set local idle_in_transaction_session_timeout = 0; {no_limit}\
          select set_config('client_connection_check_interval', '1000', true) where version() like '%linux%'; \
-         select pg_advisory_xact_lock({id})"
+         select pg_advisory_xact_lock({id}); {}",
+        if pinned { PIN } else { "" },
     )
 }

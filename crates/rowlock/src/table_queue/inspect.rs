@@ -1,12 +1,15 @@
 //! Looks a table up in the catalog, so that what does not fit is said at the start and not by the first batch.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use tokio_postgres::types::Type;
 
 use super::builder::Settings;
 use super::name::{TableName, quote};
 use super::statements::{KeyColumn, Source, Statements};
 use crate::client::Client;
-use crate::db::Connection;
+use crate::db::{Connection, RawJson};
 use crate::error::{Error, Invalid, Result};
 
 /// From how many rows on a claim that sorts is worth a warning.
@@ -36,12 +39,27 @@ select i.indisprimary,
  where i.indrelid = $1 and i.indisunique and i.indisvalid and i.indpred is null and i.indexprs is null
  order by i.indisprimary desc, i.indexrelid";
 
+const PARTIAL: &str = "
+select count(*)
+  from pg_catalog.pg_index i join pg_catalog.pg_class c on c.oid = i.indexrelid
+ where c.relname = any ($2) and i.indpred is not null
+   and (i.indrelid = $1 or i.indrelid in (select t.relid from pg_catalog.pg_partition_tree($1) t))";
+
 /// A table that was found fit to be a queue, and the statements over it.
 #[derive(Debug, Clone)]
 pub(super) struct Inspected {
     pub(super) source: Source,
     pub(super) statements: Statements,
+    /// Whether an index brings the pending rows in their order, so that the claim can be held to it.
+    ///
+    /// It has to be held to it: the statistics of a queue are always out of date, and Postgres, expecting a handful of pending
+    /// rows in a table that was just loaded with a million, would look at all of them and sort them for each batch.
+    pub(super) pinned: bool,
 }
+
+/// Holds the next statements of a transaction to an index's order.
+pub(super) const PIN: &str = "set local enable_sort = off; set local enable_bitmapscan = off; set local enable_seqscan = off";
+pub(super) const UNPIN: &str = "set local enable_sort = default; set local enable_bitmapscan = default; set local enable_seqscan = default";
 
 struct Column {
     name: String,
@@ -61,8 +79,20 @@ pub(super) async fn inspect(client: &Client, settings: &Settings) -> Result<Insp
     };
     let statements = source.statements(client.schema(), &settings.clauses());
     check_clauses(&connection, &source, &statements).await?;
-    let inspected = Inspected { source, statements };
-    advise_index(&connection, settings, &inspected, rows).await?;
+    let mut inspected = Inspected {
+        source,
+        statements,
+        pinned: true,
+    };
+    inspected.pinned = has_index(&connection, client, settings, &inspected, oid).await?;
+    if !inspected.pinned && rows >= LARGE_ROWS {
+        let index = settings.index_to_create(&inspected.source);
+        tracing::warn!(
+            table = inspected.source.display(),
+            index,
+            "no index brings the pending rows in their order, so each claim may search and sort the table: create one"
+        );
+    }
     Ok(inspected)
 }
 
@@ -262,57 +292,122 @@ async fn check_clauses(
             let Some(db) = e.as_db_error() else {
                 return Err(Error::Database {
                     doing: format!("check {what} of {}", source.display()),
-                    source: std::sync::Arc::new(e),
+                    source: Arc::new(e),
                 });
             };
-            let rule = format!("does not fit {}: {}", source.display(), db.message());
+            let message = match db.message() {
+                m if m.starts_with("bind message supplies") => {
+                    "it has a parameter ($1), and nothing to put there: write the value itself"
+                }
+                m => m,
+            };
+            let rule = format!("does not fit {}: {message}", source.display());
             return Err(Invalid::new(what, text, rule).into());
         }
     }
     Ok(())
 }
 
-/// Says so when the claim has to sort a large table each time.
-async fn advise_index(
+/// Whether an index brings the pending rows, and only those, in their order: the plan that is held to an index has no sort in it,
+/// and its indexes either hold the pending rows alone or are entered at a condition.
+async fn has_index(
     connection: &Connection,
+    client: &Client,
     settings: &Settings,
     inspected: &Inspected,
-    rows: f32,
-) -> Result<()> {
-    if rows < LARGE_ROWS {
-        return Ok(());
+    oid: u32,
+) -> Result<bool> {
+    let lines = explain(connection, client, settings, inspected, "format json").await?;
+    let plan: serde_json::Value =
+        serde_json::from_str(&lines).map_err(|e| Error::json("read the plan of a claim", e))?;
+    let mut indexes = Indexes::default();
+    indexes.walk(&plan);
+    if !indexes.suffice {
+        return Ok(false);
     }
-    let plan = explain(connection, settings, inspected).await?;
-    let searches = |line: &str| line.contains("Seq Scan on ") && !line.contains("table_failure");
-    if plan
-        .lines()
-        .any(|line| line.contains("Sort") || searches(line))
-    {
-        let index = settings.index_to_create(&inspected.source);
-        tracing::warn!(
-            table = inspected.source.display(),
-            index,
-            "no index brings the pending rows in their order, so each claim searches the table: create one"
-        );
+    let names: Vec<String> = indexes.without_condition.into_iter().collect();
+    let rows = connection
+        .rows(PARTIAL, &[(&oid, Type::OID), (&names, Type::TEXT_ARRAY)])
+        .await
+        .map_err(|e| Error::database("look up indexes", client.schema().as_str(), e))?;
+    Ok(usize::try_from(rows[0].get::<_, i64>(0)) == Ok(names.len()))
+}
+
+/// How a plan uses indexes on the table.
+struct Indexes {
+    /// Neither sorts nor searches.
+    suffice: bool,
+    /// The indexes that are read from one end.
+    without_condition: BTreeSet<String>,
+}
+
+impl Default for Indexes {
+    fn default() -> Self {
+        Self {
+            suffice: true,
+            without_condition: BTreeSet::new(),
+        }
     }
-    Ok(())
+}
+
+impl Indexes {
+    fn walk(&mut self, node: &serde_json::Value) {
+        let text = |name: &str| node.get(name).and_then(|value| value.as_str());
+        if text("Node Type").is_some_and(|node| node.ends_with("Sort")) {
+            self.suffice = false;
+        }
+        if text("Alias") != Some("rowlock_f") && text("Relation Name").is_some() {
+            match text("Index Name") {
+                Some(_) if text("Index Cond").is_some() => {}
+                Some(index) => {
+                    self.without_condition.insert(index.to_owned());
+                }
+                None => self.suffice = false,
+            }
+        }
+        match node {
+            serde_json::Value::Array(nodes) => nodes.iter().for_each(|node| self.walk(node)),
+            serde_json::Value::Object(fields) => fields.values().for_each(|node| self.walk(node)),
+            _ => {}
+        }
+    }
 }
 
 /// The plan of the claim.
 pub(super) async fn explain(
     connection: &Connection,
+    client: &Client,
     settings: &Settings,
     inspected: &Inspected,
+    how: &str,
 ) -> Result<String> {
-    let sql = format!("explain (costs off) {}", inspected.statements.claim);
-    let rows = connection
-        .client
-        .query_typed(&sql, &[(&settings.name(&inspected.source), Type::TEXT)])
+    let failed = |e| Error::Database {
+        doing: format!("plan a claim of rows of {}", inspected.source.display()),
+        source: Arc::new(e),
+    };
+    connection.begin().await.map_err(failed)?;
+    let explained = async {
+        if inspected.pinned {
+            connection.client.batch_execute(PIN).await?;
+        }
+        let sql = format!("explain ({how}) {}", inspected.statements.claim);
+        let name = settings.name(&inspected.source);
+        let rows = connection
+            .client
+            .query_typed(&sql, &[(&name, Type::TEXT)])
+            .await?;
+        let lines: Result<Vec<&str>, _> = rows.iter().map(text_or_json).collect();
+        Ok(lines?.join("\n"))
+    };
+    let explained = explained.await.map_err(failed);
+    connection
+        .end(client.schema(), "plan a claim", explained)
         .await
-        .map_err(|e| Error::Database {
-            doing: format!("plan a claim on {}", inspected.source.display()),
-            source: std::sync::Arc::new(e),
-        })?;
-    let lines: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
-    Ok(lines.join("\n"))
+}
+
+fn text_or_json(row: &tokio_postgres::Row) -> Result<&str, tokio_postgres::Error> {
+    match *row.columns()[0].type_() {
+        Type::JSON => Ok(row.try_get::<_, RawJson<'_>>(0)?.0),
+        _ => row.try_get(0),
+    }
 }

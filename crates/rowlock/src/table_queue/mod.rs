@@ -163,8 +163,10 @@ impl TableQueue {
     /// How Postgres would find the next batch now: its plan for the claim. It should have an index scan on the table, no `Sort` and no
     /// `Seq Scan` on it.
     pub async fn explain(&self) -> Result<String> {
-        let connection = self.shared.memory.client.connection().await?;
-        inspect::explain(&connection, &self.shared.settings, &self.shared.inspected()).await
+        let (client, settings) = (&self.shared.memory.client, &self.shared.settings);
+        let connection = client.connection().await?;
+        let inspected = self.shared.inspected();
+        inspect::explain(&connection, client, settings, &inspected, "costs off").await
     }
 
     /// The index that makes claims cheap, as a statement.

@@ -4,12 +4,13 @@
 //! handler that hands it to a task of its own cannot touch the rows that come after.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bytes::BytesMut;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::sync::RwLock;
+use tokio::sync::{RwLock, RwLockReadGuard};
 use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
 
 use crate::db::{Live, Param};
@@ -47,15 +48,18 @@ pub struct RowTx {
 #[derive(Default)]
 struct Turn {
     over: RwLock<bool>,
+    /// Whether a statement was sent.
+    used: AtomicBool,
 }
 
 /// Ends a row's turn.
 pub(super) struct TurnGuard(Arc<Turn>);
 
 impl TurnGuard {
-    /// After this, no statement of the row's handler runs any more.
-    pub(super) async fn end(self) {
+    /// After this, no statement of the row's handler runs any more. Returns whether there was any.
+    pub(super) async fn end(self) -> bool {
         *self.0.over.write().await = true;
+        self.0.used.load(Relaxed)
     }
 }
 
@@ -77,8 +81,7 @@ impl RowTx {
     pub async fn execute(&self, sql: &str, params: impl Serialize) -> Result<u64> {
         refuse_reserved(sql)?;
         let params = texts(params)?;
-        let turn = self.turn.over.read().await;
-        in_turn(*turn)?;
+        let _turn = self.turn.take().await?;
         self.live
             .client
             .execute_typed(sql, &typed(&params))
@@ -107,8 +110,7 @@ impl RowTx {
         let sql = format!(
             "with rowlock_q as (\n{sql}\n) select row_to_json(rowlock_q)::text from rowlock_q"
         );
-        let turn = self.turn.over.read().await;
-        in_turn(*turn)?;
+        let _turn = self.turn.take().await?;
         let rows = self
             .live
             .client
@@ -130,8 +132,7 @@ impl Transaction for RowTx {
         sql: &str,
         params: &[Option<&str>],
     ) -> Result<Vec<Vec<Option<String>>>, BoxError> {
-        let turn = self.turn.over.read().await;
-        in_turn(*turn)?;
+        let _turn = self.turn.take().await?;
         let params: Vec<Param<'_>> = params
             .iter()
             .map(|p| (p as &(dyn ToSql + Sync), Type::TEXT))
@@ -150,13 +151,18 @@ impl std::fmt::Debug for RowTx {
     }
 }
 
-fn in_turn(over: bool) -> Result<()> {
-    if over {
-        return Err(Error::Closed {
-            doing: format!("{DOING}: the row's turn is over"),
-        });
+impl Turn {
+    /// Holds the turn for one statement, if it is not over.
+    async fn take(&self) -> Result<RwLockReadGuard<'_, bool>> {
+        let over = self.over.read().await;
+        if *over {
+            return Err(Error::Closed {
+                doing: format!("{DOING}: the row's turn is over"),
+            });
+        }
+        self.used.store(true, Relaxed);
+        Ok(over)
     }
-    Ok(())
 }
 
 fn failed(e: tokio_postgres::Error) -> Error {

@@ -62,6 +62,8 @@ struct Troubles {
     count: u32,
     /// Whether the table was looked up again.
     inspected: bool,
+    /// Whether a row could not be marked.
+    careful: bool,
 }
 
 /// What the loops of one run share.
@@ -156,7 +158,7 @@ impl Run {
             bell.borrow_and_update();
             let found = async {
                 self.do_chores().await.map_err(passing)?;
-                self.work_some(&live, &mut last).await
+                self.work_some(&live, &mut last, troubles.careful).await
             };
             match found.await {
                 Ok(Found::Rows) => troubles = Troubles::default(),
@@ -174,7 +176,12 @@ impl Run {
     }
 
     /// One batch: of the next rows, or of one that has to be alone, by turns if there are both.
-    async fn work_some(&self, live: &Live, last: &mut Pick) -> Result<Found, Trouble> {
+    async fn work_some(
+        &self,
+        live: &Live,
+        last: &mut Pick,
+        careful: bool,
+    ) -> Result<Found, Trouble> {
         let alone_first = self.alone.load(Relaxed) && *last == Pick::Next;
         let picks = match alone_first {
             true => [Pick::Alone, Pick::Next],
@@ -188,6 +195,7 @@ impl Run {
                 stop: &self.stop,
                 counters: &self.counters,
                 id: rand::random(),
+                careful,
             };
             let worked = tokio::select! {
                 worked = batch.work(pick) => worked?,
@@ -237,6 +245,7 @@ impl Run {
     ) -> Result<()> {
         let table = &*self.shared.memory.source;
         let error = trouble.error;
+        troubles.careful |= trouble.careful;
         if trouble.fatal {
             // The table may have been altered since it was looked up; then a fresh look says what does not fit any more.
             if matches!(error, Error::Setup(_)) || troubles.inspected {
@@ -339,6 +348,7 @@ fn passing(error: Error) -> Trouble {
         fatal: !error.is_retryable(),
         error,
         unsettled: None,
+        careful: false,
     }
 }
 

@@ -193,7 +193,7 @@ async fn what_a_failed_row_did_is_undone_and_only_that() {
     for (failure, text) in failures.iter().zip([
         "changed its mind",
         "duplicate key",
-        "could not be marked as done",
+        "failed, and the handler went on: current transaction is aborted",
         "is not for handlers",
     ]) {
         assert!(failure.error.contains(text), "{}", failure.error);
@@ -225,6 +225,37 @@ async fn a_row_that_cannot_be_marked_does_not_repeat_the_others() {
             .contains("could not be marked as done: new row for relation"),
         "{}",
         failure.error
+    );
+}
+
+#[tokio::test]
+async fn a_row_that_cannot_be_marked_is_undone_in_the_transaction() {
+    let f = Fixture::with_items(10).await;
+    f.sql("alter table work_items add check (status <> 'done' or note <> 'item 4')")
+        .await;
+    async fn work(row: TableRow<Item>, tx: RowTx) -> rowlock::Result<u64> {
+        let insert = "insert into ledger (item, note) values ($1, '')";
+        tx.execute(insert, (row.data.id,)).await
+    }
+    let queue = items()
+        .handler_in_tx(|row, tx| async { work(row, tx).await.map(|_| ()) })
+        .build(&f.client)
+        .await
+        .unwrap();
+    let stats = soon(queue.drain()).await.unwrap();
+    assert_eq!((stats.done, stats.failed, stats.batches_lost), (9, 1, 1));
+    assert_eq!(
+        f.number("select count(*) from ledger where item <> 4")
+            .await,
+        9
+    );
+    assert_eq!(f.number("select count(*) from ledger").await, 9);
+    let failures = queue.failures(10).await.unwrap();
+    assert_eq!(failures.len(), 1);
+    assert!(
+        failures[0].error.contains("could not be marked as done"),
+        "{}",
+        failures[0].error
     );
 }
 

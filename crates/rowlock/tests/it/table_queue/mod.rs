@@ -50,16 +50,26 @@ struct Fixture {
     db: TestDb,
 }
 
+fn client(url: &str) -> Client {
+    let info = ConnInfo::parse(url).unwrap();
+    Client::builder().lazy(info).unwrap()
+}
+
 impl Fixture {
     async fn new() -> Self {
         let db = TestDb::new().await.unwrap();
-        let client = Client::builder()
-            .lazy(ConnInfo::parse(db.url()).unwrap())
-            .unwrap();
+        let client = client(db.url());
         client.migrate().await.unwrap();
         let pg = db.connect().await.unwrap();
         pg.batch_execute(ITEMS).await.unwrap();
         Self { client, pg, db }
+    }
+
+    /// A client whose sessions have these settings.
+    fn client_with(&self, options: &str) -> Client {
+        let url = self.db.url();
+        let separator = if url.contains('?') { '&' } else { '?' };
+        client(&format!("{url}{separator}options={options}"))
     }
 
     async fn with_items(n: i64) -> Self {

@@ -59,3 +59,24 @@ async fn the_claim_uses_the_index_and_probes_the_failures() {
             .contains(r#"on "public"."work_items" (created_at, id) where status = 'pending'"#)
     );
 }
+
+#[tokio::test]
+async fn the_claim_is_held_to_an_index_only_if_that_fits() {
+    let f = Fixture::new().await;
+    f.sql("drop index work_items_pending; alter table work_items set (autovacuum_enabled = off)")
+        .await;
+    f.add(20_000).await;
+    f.sql("analyze work_items").await;
+    assert!(queue(&f).await.explain().await.unwrap().contains("Sort"));
+    // In order, but with all the rows that are done in between: Postgres may choose.
+    f.sql("update work_items set status = 'done' where id > 10; create index in_order on work_items (created_at, id); create index by_status on work_items (status); analyze work_items")
+        .await;
+    let plan = queue(&f).await.explain().await.unwrap();
+    assert!(!plan.contains("in_order"), "{plan}");
+    // In order within the condition.
+    f.sql("create index fits on work_items (status, created_at, id)")
+        .await;
+    let plan = queue(&f).await.explain().await.unwrap();
+    assert!(plan.contains("Index Scan using fits"), "{plan}");
+    assert!(!plan.contains("Sort"), "{plan}");
+}

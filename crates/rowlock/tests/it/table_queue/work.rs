@@ -202,9 +202,7 @@ async fn keys_of_several_columns_are_the_same_in_every_session() {
         device: String,
     }
     let queue = async |session: &str, fails: &'static str| {
-        let separator = if f.db.url().contains('?') { '&' } else { '?' };
-        let url = format!("{}{separator}options={session}", f.db.url());
-        let client = Client::connect(&url).await.unwrap();
+        let client = f.client_with(session);
         TableQueue::builder("reading")
             .pending("not done")
             .on_done(OnDone::set("done = true"))
@@ -317,9 +315,7 @@ async fn the_role_of_a_worker_is_enough() {
         "create role {role} login; select rowlock.grant_access('{role}', 'worker'); grant select, update on work_items to {role}"
     ))
     .await;
-    let separator = if f.db.url().contains('?') { '&' } else { '?' };
-    let url = format!("{}{separator}options=-c%20role%3D{role}", f.db.url());
-    let client = Client::connect(&url).await.unwrap();
+    let client = f.client_with(&format!("-c%20role%3D{role}"));
     let queue = items()
         .handler(async |row: TableRow<Item>| match row.data.id {
             1 => Err("no"),
