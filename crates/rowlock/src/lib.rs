@@ -9,7 +9,7 @@ mod error;
 mod job;
 mod migrate;
 mod schema;
-pub mod table_queue;
+mod table_queue;
 mod tx;
 mod validate;
 mod worker;

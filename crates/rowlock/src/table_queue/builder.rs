@@ -128,7 +128,7 @@ impl TableQueueBuilder {
     /// In which order rows are claimed: what would stand after `ORDER BY`. By default in none. Raw SQL: see
     /// [`pending`](Self::pending).
     ///
-    /// Create an index that has these columns, and the pending condition as its own: see [the module](super) for the reason.
+    /// Create an index that has these columns, and the pending condition as its own: see [`TableQueue`] for the reason.
     pub fn order_by(mut self, order: impl Into<String>) -> Self {
         self.order_by = Some(order.into());
         self

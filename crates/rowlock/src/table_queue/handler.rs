@@ -173,8 +173,9 @@ mod tests {
         });
         assert!(matches!(done.await, Outcome::Done(None)));
 
-        let panics = run(|_: TableRow<A>| async { panic!("at the disco") });
-        assert_eq!(error(panics.await), "panicked: at the disco");
+        let panics =
+            run(|row: TableRow<A>| async move { assert_eq!(row.data.a, 2, "at the disco") });
+        assert!(error(panics.await).contains("at the disco"));
 
         let panics_early = run(|_: TableRow<A>| -> std::future::Ready<()> { panic!("early") });
         assert_eq!(error(panics_early.await), "panicked: early");

@@ -381,9 +381,9 @@ pub(super) async fn explain(
     inspected: &Inspected,
     how: &str,
 ) -> Result<String> {
-    let failed = |e| Error::Database {
-        doing: format!("plan a claim of rows of {}", inspected.source.display()),
-        source: Arc::new(e),
+    let failed = |e| {
+        let doing = format!("plan a claim of rows of {}", inspected.source.display());
+        Error::database(doing, client.schema().as_str(), e)
     };
     connection.begin().await.map_err(failed)?;
     let explained = async {

@@ -1,61 +1,16 @@
 //! Any table as a queue: its pending rows are claimed in batches with `FOR UPDATE SKIP LOCKED`, worked, and marked or deleted in one
 //! transaction. The row lock is the lease.
 //!
-//! ```no_run
-//! # async fn f() -> rowlock::Result<()> {
-//! use rowlock::{Client, OnDone, TableQueue, TableRow};
+//! `builder` gathers the settings, `inspect` holds them against the catalog, `statements` writes the SQL; then, batch after batch,
+//! `run` → `batch` (`handler`, `row_tx`, `policy`) → `finish` → `memory`.
 //!
-//! #[derive(serde::Deserialize)]
-//! struct Item { id: i64, note: String }
-//!
-//! let client = Client::connect("postgres://localhost/app").await?;
-//! let queue = TableQueue::builder("work_items")
-//!     .pending("status = 'pending'")
-//!     .order_by("created_at, id")
-//!     .on_done(OnDone::set("status = 'done', done_at = now()"))
-//!     .concurrency(4)
-//!     .handler(async |item: TableRow<Item>| println!("{}: {}", item.data.id, item.data.note))
-//!     .build(&client)
-//!     .await?;
-//! let stats = queue.drain().await?;
-//! println!("{} done, {} failed", stats.done, stats.failed);
-//! # Ok(())
-//! # }
-//! ```
-//!
-//! # What it promises
-//! - No row is worked by two at once, however many processes work the table, and none is left out.
-//! - A crash frees the rows of the batch at once: nothing has to expire. (A server in the middle of a statement notices within a second.)
-//! - A row that fails does not undo its neighbours in the batch, and does not hold up the rows behind it: it is skipped while it waits
-//!   for its next try, and parked when it has failed too often. That is remembered in `rowlock.table_failure`, and a batch is always
-//!   filled with rows that can be worked.
-//! - A row that ends the whole process does not hold up the rest either. Which rows are being worked is noted outside of the
-//!   transaction (`rowlock.table_batch`); after a crash they are worked one by one, so the one that is to blame is found
-//!   alone, and parked as poison, while the others are done.
-//! - Effects through [`RowTx`] happen exactly once; all others at least once.
-//!
-//! # What it must not do
-//! - Install anything in the table: no column, no trigger, no index.
-//! - Show the data of a row in a log or an error.
-//! - Decide who holds a row by anything but the row lock. All that is remembered only says which rows to pass over.
-//!
-//! # The index
-//! A claim should find the pending rows in their order without sorting and without passing over those that are done. For the example
-//! that is
-//!
-//! ```sql
-//! create index concurrently on work_items (created_at, id) where status = 'pending';
-//! ```
-//!
-//! with the columns of [`order_by`](TableQueueBuilder::order_by) and the condition of [`pending`](TableQueueBuilder::pending).
-//! [`TableQueue::explain`] shows what Postgres makes of it.
-//!
-//! # What it is not for
-//! A batch is one transaction, open as long as its rows are worked, and an open transaction keeps vacuum from cleaning up anywhere in
-//! the database. Work that takes more than a few seconds belongs in a [job](crate::Job), which is held by a lease.
+//! Promises: see [`TableQueue`].
+//! Must not: install anything in the table; decide who holds a row by anything but the row lock (all that is remembered only says which
+//! rows to pass over); show the data of a row in a log or an error of its own.
 
 mod batch;
 mod builder;
+mod finish;
 mod handler;
 mod inspect;
 mod memory;
@@ -88,9 +43,58 @@ use inspect::{Inspected, inspect};
 use memory::Memory;
 use run::{Chores, Until, run};
 
-/// A table whose pending rows are worked as a queue. See [the module](self).
+/// A table whose pending rows are worked as a queue. Nothing is installed in that table.
+///
+/// ```no_run
+/// # async fn f() -> rowlock::Result<()> {
+/// use rowlock::{Client, OnDone, TableQueue, TableRow};
+///
+/// #[derive(serde::Deserialize)]
+/// struct Item { id: i64, note: String }
+///
+/// let client = Client::connect("postgres://localhost/app").await?;
+/// let queue = TableQueue::builder("work_items")
+///     .pending("status = 'pending'")
+///     .order_by("created_at, id")
+///     .on_done(OnDone::set("status = 'done', done_at = now()"))
+///     .concurrency(4)
+///     .handler(async |item: TableRow<Item>| println!("{}: {}", item.data.id, item.data.note))
+///     .build(&client)
+///     .await?;
+/// let stats = queue.drain().await?;
+/// println!("{} done, {} failed", stats.done, stats.failed);
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// Cheap to clone; all clones are the same queue.
+///
+/// # What it promises
+/// - No row is worked by two at once, however many processes work the table, and none is left out.
+/// - A crash frees the rows of its batch at once: nothing has to expire. (A server in the middle of a statement notices within a second.)
+/// - A row that fails does not undo its neighbours in the batch, and does not hold up the rows behind it: it is skipped while it waits
+///   for its next try, and parked when it has failed too often. That is remembered in `rowlock.table_failure`, and a batch is always
+///   filled with rows that can be worked.
+/// - A row that ends the whole process does not hold up the rest either. Which rows are being worked is noted outside of the
+///   transaction (`rowlock.table_batch`); after a crash they are worked one by one, so the one that is to blame is found
+///   alone and parked as poison, while the others are done.
+/// - Effects through [`RowTx`] happen exactly once; all others at least once.
+///
+/// # The index
+/// A claim should find the pending rows in their order without sorting and without passing over those that are done. For the example
+/// that is
+///
+/// ```sql
+/// create index concurrently on work_items (created_at, id) where status = 'pending';
+/// ```
+///
+/// with the columns of [`order_by`](TableQueueBuilder::order_by) and the condition of [`pending`](TableQueueBuilder::pending). If there
+/// is such an index when the queue is built, claims are held to it, whatever the table's statistics say.
+/// [`explain`](Self::explain) shows how claims are planned.
+///
+/// # What it is not for
+/// A batch is one transaction, open as long as its rows are worked, and an open transaction keeps vacuum from cleaning up anywhere in
+/// the database. Work that takes more than a few seconds belongs in a [job](crate::Job), which is held by a lease.
 #[derive(Clone)]
 pub struct TableQueue {
     shared: Arc<Shared>,
@@ -245,3 +249,8 @@ impl std::fmt::Debug for TableQueue {
             .finish_non_exhaustive()
     }
 }
+
+/// The guide's code compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/guide/any-table-as-a-queue.md")]
+struct Guide;

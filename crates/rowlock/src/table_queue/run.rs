@@ -251,8 +251,10 @@ impl Run {
             if matches!(error, Error::Setup(_)) || troubles.inspected {
                 return Err(error);
             }
-            self.shared.inspect().await?;
-            troubles.inspected = true;
+            match self.shared.inspect().await {
+                Err(e) if !e.is_retryable() => return Err(e),
+                _ => troubles.inspected = true,
+            }
         }
         tracing::warn!(table, %error, "a batch came to nothing; its rows are free again");
         self.counters.batch_lost();

@@ -53,8 +53,6 @@ async fn a_failing_row_is_tried_later_and_then_parked_while_others_go_on() {
     assert_eq!(f.pending().await, 1);
     // Until somebody says otherwise.
     assert_eq!(queue.retry(&["1", "no such key"]).await.unwrap(), 1);
-    f.sql("update work_items set id = default where false")
-        .await;
     let stats = soon(queue_that_works(&f).await.drain()).await.unwrap();
     assert_eq!(stats.done, 1);
     assert_eq!(queue.failures(10).await.unwrap(), []);
@@ -363,4 +361,44 @@ async fn done_that_stays_pending_is_refused() {
         f.number("select count(*) from rowlock.table_batch").await,
         0
     );
+}
+
+#[tokio::test]
+async fn a_failure_noted_while_a_claim_was_looking_is_heeded() {
+    let f = Fixture::with_items(3).await;
+    // A claim that looks at the first row waits here, with what it can see already settled.
+    f.sql(
+        "create function gate(id bigint) returns boolean language plpgsql as $$ begin
+           if id = 1 then perform pg_advisory_xact_lock_shared(42); end if; return true;
+         end $$;
+         select pg_advisory_lock(42)",
+    )
+    .await;
+    let seen = Seen::default();
+    let noted = seen.clone();
+    let queue = items()
+        .pending("status = 'pending' and gate(id)")
+        .handler(move |row: TableRow<Item>| {
+            noted.note(&row);
+            async {}
+        })
+        .build(&f.client)
+        .await
+        .unwrap();
+    let draining = {
+        let queue = queue.clone();
+        tokio::spawn(async move { queue.drain().await })
+    };
+    let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'advisory'";
+    soon(async {
+        while f.number(waiting).await == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    f.sql("insert into rowlock.table_failure values ('public.work_items', '1', 5, 0, 'infinity', now(), 'parked by another')")
+        .await;
+    f.sql("select pg_advisory_unlock(42)").await;
+    assert_eq!(soon(draining).await.unwrap().unwrap().done, 2);
+    assert_eq!(seen.ids(), [2, 3]);
 }

@@ -124,3 +124,49 @@ async fn failures_with_another_key_are_not_taken_for_ours() {
         "{error}"
     );
 }
+
+#[tokio::test]
+async fn without_the_queues_schema_nothing_starts() {
+    let db = TestDb::new().await.unwrap();
+    let pg = db.connect().await.unwrap();
+    pg.batch_execute(ITEMS).await.unwrap();
+    let error = refusal(&client(db.url()), over("work_items")).await;
+    assert!(error.contains("run `rowlock migrate`"), "{error}");
+}
+
+/// The guide's SQL makes a table that its settings fit, and its index is the one that claims use.
+#[tokio::test]
+async fn the_guide_works() {
+    let guide = include_str!("../../../../../docs/guide/any-table-as-a-queue.md");
+    let sql: String = guide
+        .split("```sql\n")
+        .skip(1)
+        .take(2)
+        .map(|block| block.split("```").next().unwrap())
+        .collect();
+    let f = Fixture::new().await;
+    f.sql("drop table work_items").await;
+    // Not in a transaction with others, as `concurrently` asks for.
+    for statement in sql.split_inclusive(';').filter(|s| s.contains("create")) {
+        f.sql(statement).await;
+    }
+    let settings: Vec<&str> = guide.lines().map(str::trim).collect();
+    for setting in [
+        r#".pending("status = 'pending'")"#,
+        r#".order_by("created_at, id")"#,
+        r#".on_done(OnDone::set("status = 'done', done_at = now()"))"#,
+    ] {
+        assert!(settings.contains(&setting), "{setting}");
+    }
+    let queue = items()
+        .on_failed(OnFailed::park_after(5).set("status = 'failed'"))
+        .handler(async |_: TableRow<serde_json::Value>| {})
+        .build(&f.client)
+        .await
+        .unwrap();
+    f.sql("insert into work_items (payload) values ('{}'), ('{}')")
+        .await;
+    let plan = queue.explain().await.unwrap();
+    assert!(plan.contains("Index Scan using work_items_"), "{plan}");
+    assert_eq!(soon(queue.drain()).await.unwrap().done, 2);
+}
