@@ -2,7 +2,6 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rowlock::{Client, RowTx, TableQueue, TableRow};
 use tokio::sync::mpsc;
@@ -29,17 +28,15 @@ async fn a_connection_cut_under_a_batch_frees_its_rows_and_none_is_lost() {
     let f = Fixture::with_items(30).await;
     let seen = Seen::default();
     let (told, mut begun) = mpsc::unbounded_channel();
-    let cut = Arc::new(AtomicBool::new(false));
     let queue = {
-        let (seen, cut) = (seen.clone(), cut.clone());
+        let seen = seen.clone();
         items()
             .batch(10)
             .handler(move |row: TableRow<Item>| {
                 let times = seen.note(&row);
-                let (told, cut) = (told.clone(), cut.clone());
+                let told = told.clone();
                 async move {
                     if row.data.id == 5 && times == 1 {
-                        cut.store(true, Ordering::SeqCst);
                         told.send(()).unwrap();
                         // Until the connection is gone, and this with it.
                         std::future::pending::<()>().await;
