@@ -5,4 +5,5 @@ mod drivers;
 mod manage;
 mod sql;
 mod support;
+mod table_queue;
 mod worker;
