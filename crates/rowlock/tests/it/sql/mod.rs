@@ -3,9 +3,13 @@
 mod acks;
 mod claim;
 mod commit;
+mod dump;
 mod enqueue;
+mod errors;
 mod kit;
+mod migrate;
 mod plans;
 mod retry;
+mod roles;
 mod storage;
 mod unique;
