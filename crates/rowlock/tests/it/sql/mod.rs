@@ -3,9 +3,11 @@
 mod acks;
 mod claim;
 mod commit;
+mod crash;
 mod dump;
 mod enqueue;
 mod errors;
+mod history;
 mod kit;
 mod migrate;
 mod plans;
@@ -13,3 +15,4 @@ mod retry;
 mod roles;
 mod storage;
 mod unique;
+mod wake;
