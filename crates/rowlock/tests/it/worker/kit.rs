@@ -161,7 +161,7 @@ impl Bench {
                 Instant::now() < deadline,
                 "waited {limit:?} in vain until {what}: {sql} is {now}, not {answer}"
             );
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(30)).await;
         }
     }
 
