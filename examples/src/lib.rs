@@ -43,3 +43,28 @@ pub async fn connect(url: &str) -> anyhow::Result<tokio_postgres::Client> {
     tokio::spawn(connection);
     Ok(client)
 }
+
+/// Compiles the Rust of the guide.
+#[cfg(doctest)]
+mod guide {
+    macro_rules! pages {
+        ($($name:ident: $page:literal),* $(,)?) => { $(#[doc = include_str!($page)] struct $name;)* };
+    }
+
+    pages! {
+        Readme: "../../README.md",
+        Connections: "../../docs/guide/connections.md",
+        Enqueue: "../../docs/guide/enqueue.md",
+        GettingStarted: "../../docs/guide/getting-started.md",
+        IdempotentHandlers: "../../docs/guide/idempotent-handlers.md",
+        LeasesAndShutdown: "../../docs/guide/leases-and-shutdown.md",
+        Pgbouncer: "../../docs/guide/pgbouncer.md",
+        RetriesAndDeadLetters: "../../docs/guide/retries-and-dead-letters.md",
+        SchedulingAndPriorities: "../../docs/guide/scheduling-and-priorities.md",
+        TestingYourJobs: "../../docs/guide/testing-your-jobs.md",
+        Workers: "../../docs/guide/workers.md",
+    }
+
+    #[cfg(feature = "drivers")]
+    pages! { Transactions: "../../docs/guide/transactions.md" }
+}

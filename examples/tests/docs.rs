@@ -1,7 +1,7 @@
 //! Keeps the guide true: runs its SQL, follows its links, and looks for what it leaves out. (Its Rust is compiled as doctests.)
 //!
 //! In the pages, a block that begins with ` ```sql run ` is run. The blocks of one page run in order, on one connection, in a
-//! fresh database with the queue installed. `error=22023` after `run` means that the block must fail with that SQLSTATE. A block
+//! fresh database with the queue installed. `fails-22023` after `run` means that the block must fail with that SQLSTATE. A block
 //! ` ```text result ` right after one is what its last query answers: a line of column names, then the rows, columns joined by
 //! `" | "`. A page that says `<!-- the SQL of this page is rolled back -->` runs in one transaction that is rolled back: for
 //! pages that make roles, which belong to the whole server.
@@ -93,7 +93,7 @@ async fn run_page(name: &str, page: &str, pg: &Client) -> usize {
             continue;
         }
         let place = format!("{name}:{}", block.line);
-        let wanted_error = words.next().and_then(|w| w.strip_prefix("error="));
+        let wanted_error = words.next().and_then(|w| w.strip_prefix("fails-"));
         ran += 1;
         match (pg.simple_query(&block.text).await, wanted_error) {
             (Ok(messages), None) => {
@@ -181,6 +181,18 @@ fn every_page_of_the_guide_is_known() {
             "{name} has Rust that is not compiled"
         );
     }
+}
+
+/// The tests that the guide shows are tests of this crate.
+#[test]
+fn the_page_on_testing_shows_tests_that_run() {
+    let page =
+        fs::read_to_string(root().join("docs/guide/testing-your-jobs.md")).expect("the page");
+    let shown = blocks(&page)
+        .into_iter()
+        .find(|b| b.info.starts_with("rust"))
+        .expect("a block");
+    assert_eq!(shown.text, include_str!("your_jobs.rs"));
 }
 
 /// Every function that a role can be given is described.
