@@ -1,4 +1,4 @@
--- What people and dashboards read. The views `jobs` and `queues` and the function `stats` are part of the contract: columns are
+-- What people and dashboards read. The views `jobs`, `queues` and `workers` and the function `stats` are part of the contract: columns are
 -- added, never renamed, removed or given another meaning. The tables behind them may change.
 --
 -- Counts stop at 10,000: a dashboard that counts millions of rows times out exactly when it is needed. The plans of the
@@ -77,6 +77,14 @@ select q.name, q.paused, d.ready, d.running, d.scheduled, d.dead, d.capped, d.ol
        array(select k.key from jsonb_each(q.kinds) k where k.value -> 'paused' = 'true' order by 1) as paused_kinds,
        q.retention, q.lease_ms, q.max_attempts, q.max_crashes, q.backoff, q.max_payload_bytes, q.kinds, q.created_at
   from rowlock.queue q, lateral rowlock.depth(q.name) d;
+
+-- Workers, also those that stopped or died lately. They report every ten seconds: alive says that the last few reports
+-- were not missed. An empty list of kinds means all. running is as of seen_at.
+create or replace view rowlock.workers as
+select w.id, w.name, w.host, w.pid, w.version, w.state, w.state <> 'stopped' and w.seen_at > c.now - interval '40 seconds' as alive,
+       w.running, w.concurrency, w.queues, w.kinds, w.started_at, w.seen_at, w.details
+  from rowlock.worker w
+ cross join (select rowlock.clock() as now offset 0) c;
 
 -- Numbers per queue, or of one: depths as in `queues`; how many jobs finished in the last minute and hour; how long they waited
 -- (from run_at to the start) and ran, over the successful ones of the last hour, in ms. Looks at 20,000 finished

@@ -15,9 +15,9 @@ as $$
     when 'producer' then '{clock, enqueue, enqueue_batch, enqueue_many, ensure_queue, announce}'::text[]
     when 'worker' then '{claim, claim_batch, sweep, complete, fail, snooze, release, extend, progress, arm, disarm, oldest_xid, queue_names,
                          register_worker, heartbeat, unregister_worker, once_get, once_put, maintain}'
-    when 'reader' then '{clock, find_job, depth, stats}'
-    when 'admin' then '{set_queue, pause, resume, cancel, retry, redrive, discard, purge, replay, make_partitions, drop_partitions, retain,
-                        start_archive, heal_queues, forget_workers, forget_once, grant_access, revoke_access}'
+    when 'reader' then '{clock, find_job, find_jobs, why, depth, stats}'
+    when 'admin' then '{set_queue, pause, resume, cancel, retry, delete, redrive, discard, purge, replay, archive_batch, archive_done,
+                        make_partitions, drop_partitions, retain, start_archive, heal_queues, forget_workers, forget_once, grant_access, revoke_access}'
   end
 $$;
 
@@ -41,6 +41,8 @@ begin
   -- Two grants at once would trip over each other in the catalog.
   perform pg_advisory_xact_lock(hashtextextended('@schema' || ' access', 0));
   execute format('grant usage on schema %I to %I', '@schema', role_name);
+  -- Which version this is: the first thing that a program asks.
+  execute format('grant select on rowlock.migration to %I', role_name);
   foreach v_part in array v_parts loop
     v_names := rowlock.access_functions(v_part);
     for v_oid in
@@ -58,7 +60,7 @@ begin
         execute format('grant select, insert, update, delete on rowlock.table_failure to %I', role_name);
       when 'reader' then
         execute format('grant select on rowlock.job, rowlock.finished, rowlock.dead, rowlock.queue, rowlock.worker, rowlock.once, '
-          'rowlock.retained, rowlock.table_failure, rowlock.jobs, rowlock.queues to %I', role_name);
+          'rowlock.retained, rowlock.table_failure, rowlock.jobs, rowlock.queues, rowlock.workers to %I', role_name);
       else
         null;
     end case;

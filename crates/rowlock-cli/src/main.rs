@@ -1,12 +1,20 @@
 //! The `rowlock` program: one file for each command.
 
+mod bench;
+mod confirm;
 mod connect;
 mod demo;
+mod duration;
+mod exit;
 mod migrate;
+mod output;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use exit::Exit;
+use output::Format;
 
 /// The job queue for people who already run Postgres.
 #[derive(Parser)]
@@ -14,19 +22,53 @@ use clap::{Parser, Subcommand};
     name = "rowlock",
     version,
     max_term_width = 100,
-    arg_required_else_help = true
+    arg_required_else_help = true,
+    after_help = "Exit codes: 0 done; 1 failed, or what was compared differs; 2 a mistake in the command line; \
+                  3 nothing found; doctor: 10 warnings, 20 critical."
 )]
 struct Cli {
     #[command(flatten)]
-    database: connect::Database,
+    global: Global,
     #[command(subcommand)]
     command: Command,
 }
 
+/// What every command takes.
+#[derive(clap::Args, Clone)]
+struct Global {
+    #[command(flatten)]
+    database: connect::Database,
+
+    /// Print JSON instead of tables.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+impl Global {
+    fn format(&self) -> Format {
+        if self.json {
+            Format::Json
+        } else {
+            Format::Table
+        }
+    }
+}
+
 #[derive(Subcommand)]
 enum Command {
+    Bench(bench::Bench),
     Demo(demo::Demo),
     Migrate(migrate::Migrate),
+}
+
+impl Command {
+    async fn run(self, global: &Global) -> anyhow::Result<Exit> {
+        match self {
+            Self::Bench(bench) => bench.run(global).await,
+            Self::Demo(demo) => demo.run(&global.database).await,
+            Self::Migrate(migrate) => migrate.run(global).await,
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -39,14 +81,8 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(e) => return fail(&anyhow::Error::from(e).context("cannot start")),
     };
-    let result = runtime.block_on(async {
-        match cli.command {
-            Command::Demo(demo) => demo.run(&cli.database).await,
-            Command::Migrate(migrate) => migrate.run(&cli.database).await,
-        }
-    });
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
+    match runtime.block_on(cli.command.run(&cli.global)) {
+        Ok(exit) => exit.into(),
         Err(e) => fail(&e),
     }
 }
@@ -60,10 +96,10 @@ fn fail(error: &anyhow::Error) -> ExitCode {
         }
     }
     eprintln!("rowlock: {text}");
-    ExitCode::FAILURE
+    Exit::Failure.into()
 }
 
-/// Logs go to standard error, warnings and worse unless `RUST_LOG` says otherwise.
+/// Logs go to standard error, errors only unless `RUST_LOG` says otherwise.
 fn log_to_stderr() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("error"));

@@ -2,7 +2,11 @@
 
 use clap::Args;
 
-use crate::connect::Database;
+use serde::Serialize;
+
+use crate::Global;
+use crate::exit::Exit;
+use crate::output::{self, Format};
 
 /// Install the queue in a database, or bring it up to date.
 ///
@@ -26,46 +30,76 @@ pub(crate) struct Migrate {
     sql: bool,
 }
 
+/// What `rowlock migrate` answers with `--json`.
+#[derive(Serialize)]
+struct Answer {
+    schema: String,
+    /// The version before.
+    version: i32,
+    latest: i32,
+    pending: Vec<String>,
+    functions_current: bool,
+    /// Whether anything was changed.
+    applied: bool,
+}
+
 impl Migrate {
-    pub(crate) async fn run(self, database: &Database) -> anyhow::Result<()> {
+    pub(crate) async fn run(self, global: &Global) -> anyhow::Result<Exit> {
         if self.sql {
             // Any connection settings will do: nothing is connected.
-            let client = database.client_of("host=localhost".parse()?)?;
+            let client = global.database.client_of("host=localhost".parse()?)?;
             print!("{}", client.migration_script());
-            return Ok(());
+            return Ok(Exit::Success);
         }
-        let client = database.client()?;
-        let status = if self.dry_run || self.status {
+        let client = global.database.client()?;
+        let look_only = self.dry_run || self.status;
+        let before = if look_only {
             client.migration_status().await?
         } else {
             client.migrate().await?
         };
-        let schema = client.schema();
-        if status.is_current() {
-            println!("schema {schema} is up to date (version {})", status.current);
-            return Ok(());
-        }
-        let verb = if self.dry_run || self.status {
-            "would be"
-        } else {
-            "is"
+        let current = before.is_current();
+        let answer = Answer {
+            schema: client.schema().to_string(),
+            version: before.current,
+            latest: before.latest,
+            pending: before.pending,
+            functions_current: before.functions_current,
+            applied: !look_only && !current,
         };
-        for step in &status.pending {
+        match global.format() {
+            Format::Json => output::json(&answer)?,
+            Format::Table => answer.print(current, look_only),
+        }
+        Ok(if self.status && !current {
+            Exit::Failure
+        } else {
+            Exit::Success
+        })
+    }
+}
+
+impl Answer {
+    fn print(&self, current: bool, look_only: bool) {
+        let schema = &self.schema;
+        if current {
+            println!("schema {schema} is up to date (version {})", self.version);
+            return;
+        }
+        let verb = if look_only { "would be" } else { "was" };
+        for step in &self.pending {
             println!("step {step} {verb} applied");
         }
-        if status.pending.is_empty() {
+        if self.pending.is_empty() {
             println!("functions and views {verb} replaced by those of this version");
         }
-        if self.status {
-            anyhow::bail!(
+        if look_only {
+            println!(
                 "schema {schema} is at version {}, this program brings {}: run `rowlock migrate`",
-                status.current,
-                status.latest
+                self.version, self.latest
             );
+        } else {
+            println!("schema {schema} is at version {} now", self.latest);
         }
-        if !self.dry_run {
-            println!("schema {schema} is at version {} now", status.latest);
-        }
-        Ok(())
     }
 }

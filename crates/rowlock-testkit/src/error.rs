@@ -248,10 +248,11 @@ impl Error {
     /// Whether the same call may succeed a little later, with nothing changed by anyone.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(
-            self,
-            Error::InUse { .. } | Error::TimedOut { .. } | Error::Database { .. }
-        )
+        match self {
+            Error::InUse { .. } | Error::TimedOut { .. } => true,
+            Error::Database { source, .. } => source.downcast_ref().is_some_and(is_passing),
+            _ => false,
+        }
     }
 
     /// For `map_err` on the functions of `std::fs`.
@@ -266,6 +267,17 @@ impl Error {
             source,
         }
     }
+}
+
+/// Whether this is about the connection or the state of the server, and not about the statement.
+fn is_passing(error: &tokio_postgres::Error) -> bool {
+    // Too few resources, an operator's intervention, a conflict between transactions, an object in use.
+    let classes = ["53", "57", "40", "55"];
+    error.as_db_error().is_none_or(|error| {
+        classes
+            .iter()
+            .any(|class| error.code().code().starts_with(class))
+    })
 }
 
 /// The driver's own words are only "db error"; what the server said is the cause.

@@ -35,7 +35,7 @@ mod url;
 
 pub use database::TestDb;
 pub use error::{Error, Result};
-pub use postgres::{Builder, PrivatePostgres, Version};
+pub use postgres::{PrivatePostgres, PrivatePostgresBuilder, Version};
 pub use proxy::{Direction, FaultProxy, Upstream};
 pub use queue::{Fate, TestQueue};
 pub use shared::{SharedServer, shared};

@@ -3,6 +3,7 @@
 //! Promises: real Postgres, a real worker, time that moves only when told to. Must not: stand in for any part of the queue.
 
 use std::fmt::Debug;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use rowlock::{Client, ConnInfo, Job, JobId, Queue, Stopped, Worker, WorkerBuilder};
@@ -53,13 +54,31 @@ pub struct Fate {
 }
 
 impl TestQueue {
-    /// Makes a database on the [`shared()`](crate::shared()) server and installs the queue in it.
+    /// Makes a database on the [`shared()`](crate::shared()) server with the queue installed in it.
     pub async fn new() -> Result<TestQueue> {
-        let db = TestDb::new().await?;
-        let info = ConnInfo::parse(db.url()).map_err(|e| Error::Queue(e.into()))?;
+        // Installing takes longer than copying, so it is done once for all tests of a run, and again when the schema changes.
+        let script = Client::builder()
+            .lazy(ConnInfo::parse("host=localhost").map_err(rowlock::Error::from)?)?
+            .migration_script();
+        let mut hasher = DefaultHasher::new();
+        script.hash(&mut hasher);
+        let install = |url: String| async move {
+            Client::builder()
+                .lazy(ConnInfo::parse(&url)?)?
+                .migrate()
+                .await?;
+            Ok(())
+        };
+        let db = TestDb::prepared(&format!("rowlock-{:016x}", hasher.finish()), install).await?;
+        let info = ConnInfo::parse(db.url()).map_err(rowlock::Error::from)?;
         let client = Client::builder().schema(db.schema()).lazy(info)?;
-        client.migrate().await?;
         Ok(TestQueue { client, db })
+    }
+
+    /// The database and the client apart.
+    #[must_use]
+    pub fn into_parts(self) -> (TestDb, Client) {
+        (self.db, self.client)
     }
 
     /// A client of the queue, to hand to the code under test.

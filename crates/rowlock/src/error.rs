@@ -99,6 +99,15 @@ pub enum Error {
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
 
+    /// Something outside of the database could not be written.
+    #[error("cannot {doing}: {source}")]
+    Io {
+        /// What was being done.
+        doing: String,
+        /// What the system said.
+        source: Arc<std::io::Error>,
+    },
+
     /// The lease of the job is gone: it expired and went to somebody else, or the job was cancelled or finished.
     #[error("the lease of job {id} is lost: another attempt has it, or it is finished")]
     LeaseLost {

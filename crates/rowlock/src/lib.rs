@@ -7,6 +7,7 @@ mod db;
 mod enqueue;
 mod error;
 mod job;
+pub mod manage;
 mod migrate;
 mod schema;
 mod tx;

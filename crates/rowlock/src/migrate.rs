@@ -33,6 +33,7 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ("wake", include_str!("../sql/functions/06_wake.sql")),
     ("sweep", include_str!("../sql/functions/07_sweep.sql")),
     ("manage", include_str!("../sql/functions/08_manage.sql")),
+    ("delete", include_str!("../sql/functions/08_delete.sql")),
     ("redrive", include_str!("../sql/functions/08_redrive.sql")),
     ("replay", include_str!("../sql/functions/08_replay.sql")),
     ("worker", include_str!("../sql/functions/09_worker.sql")),
@@ -40,6 +41,9 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ("history", include_str!("../sql/functions/11_history.sql")),
     ("views", include_str!("../sql/functions/12_views.sql")),
     ("roles", include_str!("../sql/functions/13_roles.sql")),
+    ("search", include_str!("../sql/functions/14_search.sql")),
+    ("why", include_str!("../sql/functions/15_why.sql")),
+    ("archive", include_str!("../sql/functions/16_archive.sql")),
     ("install", include_str!("../sql/functions/99_install.sql")),
 ];
 

@@ -13,6 +13,7 @@ use rowlock::{Client, ConnInfo, WorkerHandle};
 use rowlock_testkit::PrivatePostgres;
 
 use crate::connect::Database;
+use crate::exit::Exit;
 use screen::Screen;
 
 /// Watch a queue at work: emails, reports, a flaky job that retries, one that dies.
@@ -27,7 +28,7 @@ use screen::Screen;
     rowlock demo -d postgres://localhost/scratch")]
 pub(crate) struct Demo {
     /// End by itself after this long, such as 15s or 2m.
-    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    #[arg(long, value_parser = crate::duration::parse, value_name = "TIME")]
     duration: Option<Duration>,
 
     /// Start over with an empty database. Only for the demo's own server.
@@ -44,7 +45,7 @@ pub(crate) struct Demo {
 }
 
 impl Demo {
-    pub(crate) async fn run(self, database: &Database) -> anyhow::Result<()> {
+    pub(crate) async fn run(self, database: &Database) -> anyhow::Result<Exit> {
         anyhow::ensure!(
             self.rate > 0.0 && self.rate <= 10_000.0,
             "--rate must be above 0 and at most 10000, not {}",
@@ -88,7 +89,7 @@ impl Demo {
             stopped.unsettled
         );
         anyhow::ensure!(stopped.handled > 0, "not a single job ran");
-        Ok(())
+        Ok(Exit::Success)
     }
 
     fn start_server(&self) -> anyhow::Result<PrivatePostgres> {
@@ -144,7 +145,7 @@ async fn end_of(until: Option<tokio::time::Instant>) {
 
 async fn summary(client: &Client, worker: &WorkerHandle) -> anyhow::Result<String> {
     let counts = screen::counts(client).await?;
-    let total = |pick: fn(&screen::QueueLine) -> i64| counts.iter().map(pick).sum::<i64>();
+    let total = |pick: fn(&screen::QueueLine) -> u64| counts.iter().map(pick).sum::<u64>();
     Ok(format!(
         "{} attempts handled; {} jobs in the history, {} waiting or scheduled, {} dead",
         worker.handled(),
@@ -162,30 +163,5 @@ fn default_data_dir() -> PathBuf {
     match home {
         Some(home) if !home.starts_with("/root") => home.join("rowlock/demo"),
         _ => PathBuf::from("/var/tmp/rowlock-demo"),
-    }
-}
-
-/// `15s`, `2m`, `1h30m`, or seconds as a bare number.
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    if let Ok(seconds) = text.parse::<u64>() {
-        return Ok(Duration::from_secs(seconds));
-    }
-    let span: jiff::SignedDuration = text
-        .parse()
-        .map_err(|_| format!("{text:?} is no time: say 15s, 2m or 1h30m"))?;
-    span.try_into().map_err(|_| format!("{text:?} is negative"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations() {
-        assert_eq!(parse_duration("15s"), Ok(Duration::from_secs(15)));
-        assert_eq!(parse_duration("1h30m"), Ok(Duration::from_secs(5400)));
-        assert_eq!(parse_duration("90"), Ok(Duration::from_secs(90)));
-        assert!(parse_duration("soon").is_err());
-        assert!(parse_duration("-5s").is_err());
     }
 }

@@ -9,11 +9,11 @@ use rowlock::{Client, WorkerHandle};
 /// The counts of one queue.
 pub(super) struct QueueLine {
     name: String,
-    pub(super) ready: i64,
-    running: i64,
-    pub(super) scheduled: i64,
-    pub(super) dead: i64,
-    pub(super) finished: i64,
+    pub(super) ready: u64,
+    running: u64,
+    pub(super) scheduled: u64,
+    pub(super) dead: u64,
+    pub(super) finished: u64,
 }
 
 pub(super) struct Screen {
@@ -55,7 +55,7 @@ impl Screen {
         self.handled = handled;
         let seconds = self.began.elapsed().as_secs();
         if !self.terminal {
-            let sum = |pick: fn(&QueueLine) -> i64| queues.iter().map(pick).sum::<i64>();
+            let sum = |pick: fn(&QueueLine) -> u64| queues.iter().map(pick).sum::<u64>();
             println!(
                 "{seconds:>4} s  {handled:>6} handled  {rate:>4}/s  {:>4} ready  {:>3} running  {:>4} scheduled  {:>3} dead",
                 sum(|q| q.ready),

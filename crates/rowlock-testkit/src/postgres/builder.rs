@@ -26,7 +26,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "nothing runs until `start`"]
-pub struct Builder {
+pub struct PrivatePostgresBuilder {
     bin_dir: Option<PathBuf>,
     data_dir: Option<PathBuf>,
     socket_dir: Option<PathBuf>,
@@ -35,9 +35,9 @@ pub struct Builder {
     timeout: Duration,
 }
 
-impl Builder {
-    pub(super) fn new() -> Builder {
-        Builder {
+impl PrivatePostgresBuilder {
+    pub(super) fn new() -> PrivatePostgresBuilder {
+        PrivatePostgresBuilder {
             bin_dir: None,
             data_dir: None,
             socket_dir: None,
@@ -51,7 +51,7 @@ impl Builder {
     ///
     /// Without it: the directory that the environment variable `ROWLOCK_PG_BIN` names; else the first on the `PATH` that holds both;
     /// else where packages put PostgreSQL, the highest major version first.
-    pub fn bin_dir(mut self, path: impl AsRef<Path>) -> Builder {
+    pub fn bin_dir(mut self, path: impl AsRef<Path>) -> PrivatePostgresBuilder {
         self.bin_dir = Some(path.as_ref().to_owned());
         self
     }
@@ -62,7 +62,7 @@ impl Builder {
     /// those of the major version that made them: of the versions at hand, that one is used.
     ///
     /// Without it, the data are temporary and removed when the [`PrivatePostgres`] is dropped.
-    pub fn data_dir(mut self, path: impl AsRef<Path>) -> Builder {
+    pub fn data_dir(mut self, path: impl AsRef<Path>) -> PrivatePostgresBuilder {
         self.data_dir = Some(path.as_ref().to_owned());
         self
     }
@@ -70,7 +70,7 @@ impl Builder {
     /// Puts the socket into this directory, which is made if it is not there.
     ///
     /// Without it, the socket is in a temporary directory with a short name.
-    pub fn socket_dir(mut self, path: impl AsRef<Path>) -> Builder {
+    pub fn socket_dir(mut self, path: impl AsRef<Path>) -> PrivatePostgresBuilder {
         self.socket_dir = Some(path.as_ref().to_owned());
         self
     }
@@ -78,27 +78,31 @@ impl Builder {
     /// Sets a parameter of the server, as in `postgresql.conf`. Of two values for one name, the later counts.
     ///
     /// Where the server listens (`listen_addresses`, `port`, `unix_socket_directories`) is not to be changed this way.
-    pub fn setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Builder {
+    pub fn setting(
+        mut self,
+        name: impl Into<String>,
+        value: impl Into<String>,
+    ) -> PrivatePostgresBuilder {
         self.settings.push((name.into(), value.into()));
         self
     }
 
     /// Whether the server waits for the disk. `false` is faster, and loses the data when the *machine* goes down; a killed
     /// *server* recovers either way.
-    pub fn fsync(self, on: bool) -> Builder {
+    pub fn fsync(self, on: bool) -> PrivatePostgresBuilder {
         self.setting("fsync", if on { "on" } else { "off" })
     }
 
     /// Whether the server also listens on a free port of 127.0.0.1.
     ///
     /// Every user of this machine can then connect, without a password and as superuser: this is for tests.
-    pub fn tcp(mut self, on: bool) -> Builder {
+    pub fn tcp(mut self, on: bool) -> PrivatePostgresBuilder {
         self.tcp = on;
         self
     }
 
     /// The longest that each step may take: making the data, starting, stopping. 60 seconds unless said otherwise.
-    pub fn timeout(mut self, timeout: Duration) -> Builder {
+    pub fn timeout(mut self, timeout: Duration) -> PrivatePostgresBuilder {
         self.timeout = timeout;
         self
     }

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-pub use builder::Builder;
+pub use builder::PrivatePostgresBuilder;
 pub use find::Version;
 
 use crate::error::{Error, Result};
@@ -71,8 +71,8 @@ pub struct PrivatePostgres {
 
 impl PrivatePostgres {
     /// Begins to describe a server.
-    pub fn builder() -> Builder {
-        Builder::new()
+    pub fn builder() -> PrivatePostgresBuilder {
+        PrivatePostgresBuilder::new()
     }
 
     fn start(

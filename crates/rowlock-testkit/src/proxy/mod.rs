@@ -167,7 +167,7 @@ impl FaultProxy {
     }
 
     /// Resets all open connections (RST), as a server does that went away and came back; they are closed when this returns. New
-    /// ones are accepted.
+    /// ones are accepted. A server behind a Unix socket, which knows no reset, sees a plain end.
     pub async fn reset(&self) {
         self.state.end_connections(Cut::Reset).await;
     }

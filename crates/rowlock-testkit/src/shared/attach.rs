@@ -7,6 +7,7 @@
 //! Promises: two processes never start two servers with one key at a time; what comes back takes connections, and is not being
 //! ended. Must not wait for anything that has no limit.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -214,21 +215,31 @@ impl Desk {
     /// Removes what supervisors that were killed, or could not, left behind. Best effort.
     fn sweep(&self) {
         for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
-            let use_lock = entry.path();
-            if use_lock
-                .extension()
-                .is_none_or(|extension| extension != "use")
-            {
-                continue;
-            }
-            let home = use_lock.with_extension("");
-            // Somebody who uses a server that has died may still read its log.
-            let unused = lock(&use_lock, FlockOperation::NonBlockingLockExclusive);
-            if unused.is_ok() && live_server(&home).is_none() {
-                let _ = fs::remove_dir_all(&home);
-                let _ = fs::remove_file(&use_lock);
+            let path = entry.path();
+            match path.extension().and_then(OsStr::to_str) {
+                Some("use") => sweep_home(&path),
+                Some("current") => self.sweep_pointer(&path),
+                _ => {}
             }
         }
+    }
+
+    fn sweep_pointer(&self, current: &Path) {
+        let points_nowhere =
+            fs::read_to_string(current).is_ok_and(|name| !self.use_lock_path(&name).exists());
+        if points_nowhere {
+            let _ = fs::remove_file(current);
+        }
+    }
+}
+
+fn sweep_home(use_lock: &Path) {
+    let home = use_lock.with_extension("");
+    // Somebody who uses a server that has died may still read its log.
+    let unused = lock(use_lock, FlockOperation::NonBlockingLockExclusive);
+    if unused.is_ok() && live_server(&home).is_none() {
+        let _ = fs::remove_dir_all(&home);
+        let _ = fs::remove_file(use_lock);
     }
 }
 

@@ -9,7 +9,13 @@ lock=$1 home=$2 linger_s=$3
 shift 3
 
 exec 9<"$lock" || exit 1
-"$@" 9<&- &
+
+# Where the means for it exist, the server also ends when this shell is killed.
+guard=
+if setpriv --pdeathsig QUIT true 2>/dev/null; then
+    guard='setpriv --pdeathsig QUIT'
+fi
+$guard "$@" 9<&- &
 server=$!
 
 # An immediate shutdown: the data go with it.

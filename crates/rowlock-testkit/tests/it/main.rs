@@ -1,4 +1,8 @@
 //! Tests of the test kit against real PostgreSQL servers.
+//!
+//! They watch processes by means that only Linux has.
+
+#![cfg(target_os = "linux")]
 
 mod crash;
 mod database;

@@ -19,6 +19,17 @@ fn user_in(dir: &Path) -> Command {
     command
 }
 
+fn parent_of(process: u32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("PPid:"))
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap()
+}
+
 fn server_pid(socket_dir: &str) -> u32 {
     let file = Path::new(socket_dir)
         .parent()
@@ -90,6 +101,23 @@ async fn a_server_that_died_is_replaced() {
         "the end of the first user is not the end of the second server"
     );
     second.finish();
+}
+
+#[test]
+fn a_server_does_not_outlive_its_supervisor() {
+    let can_guard = Command::new("setpriv")
+        .args(["--pdeathsig", "QUIT", "true"])
+        .status();
+    if !can_guard.is_ok_and(|status| status.success()) {
+        return; // then a supervisor that is killed does leave its server behind
+    }
+    let dir = open_dir();
+    let mut user = Helper::spawn(user_in(dir.path()));
+    let server_pid = server_pid(&user.told("SOCKET "));
+    let server = watch(server_pid);
+    kill_process(pid(parent_of(server_pid)), Signal::KILL).unwrap();
+    assert!(ends_within(&server, LONG));
+    user.finish();
 }
 
 #[tokio::test]

@@ -1,11 +1,13 @@
 //! Running a statement: prepared once where the session is ours alone, unnamed in one round trip where a pooler may hand the
 //! next statement to another server process.
 
-use std::sync::PoisonError;
+use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{MutexGuard, PoisonError};
 
-use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Row, Statement};
 
 use super::connect::Connection;
 use crate::error::Error;
@@ -24,26 +26,37 @@ impl Connection {
         if !self.direct {
             return self.client.query_typed(sql, params).await;
         }
-        let known = self
-            .prepared
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(sql)
-            .cloned();
+        match self.rows_prepared(sql, params).await {
+            // What was prepared no longer fits: a migration has changed what the function returns.
+            Err(e) if is_stale(&e) => {
+                self.prepared().remove(sql);
+                self.rows_prepared(sql, params).await
+            }
+            result => result,
+        }
+    }
+
+    async fn rows_prepared(
+        &self,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let known = self.prepared().get(sql).cloned();
         let statement = match known {
             Some(statement) => statement,
             None => {
                 let types: Vec<Type> = params.iter().map(|(_, ty)| ty.clone()).collect();
                 let statement = self.client.prepare_typed(sql, &types).await?;
-                self.prepared
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .insert(sql.into(), statement.clone());
+                self.prepared().insert(sql.into(), statement.clone());
                 statement
             }
         };
         let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
         self.client.query(&statement, &values).await
+    }
+
+    fn prepared(&self) -> MutexGuard<'_, HashMap<Box<str>, Statement>> {
+        self.prepared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs a statement that returns exactly one row.
@@ -88,4 +101,15 @@ impl Connection {
     pub(super) fn in_transaction(&self) -> bool {
         self.in_transaction.load(Relaxed)
     }
+}
+
+/// "cached plan must not change result type", or the statement is gone. Both are found out before anything runs.
+fn is_stale(e: &tokio_postgres::Error) -> bool {
+    e.code().is_some_and(|code| {
+        [
+            SqlState::FEATURE_NOT_SUPPORTED,
+            SqlState::INVALID_SQL_STATEMENT_NAME,
+        ]
+        .contains(code)
+    })
 }

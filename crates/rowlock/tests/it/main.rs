@@ -2,4 +2,5 @@
 
 mod derive;
 mod drivers;
+mod manage;
 mod support;

@@ -1,14 +1,12 @@
 //! What the tests share: a migrated database of their own.
 
 use rowlock::{Client, ConnInfo};
-use rowlock_testkit::TestDb;
+use rowlock_testkit::{TestDb, TestQueue};
 
 /// A fresh database with a migrated schema, and a client of it.
 pub(crate) async fn queue() -> (TestDb, Client) {
-    let db = TestDb::new().await.expect("a database for the test");
-    let client = lazy(&db);
-    client.migrate().await.expect("the schema can be migrated");
-    (db, client)
+    let queue = TestQueue::new().await.expect("a queue for the test");
+    queue.into_parts()
 }
 
 /// A client that has not connected yet.

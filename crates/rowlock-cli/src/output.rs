@@ -1,0 +1,49 @@
+//! What the commands print: tables for people, JSON for programs.
+//!
+//! JSON is stable: fields are added, never renamed or taken away within a major version. On a terminal, tables fit its width;
+//! elsewhere they are plain text without colours.
+
+use std::io::{IsTerminal, Write};
+
+use comfy_table::{ContentArrangement, Table, presets};
+use serde::Serialize;
+
+/// How a reading command prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Table,
+    Json,
+}
+
+/// Prints any value as JSON with a line break after it.
+pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, value)?;
+    writeln!(out)?;
+    Ok(())
+}
+
+/// A table with these headings.
+pub(crate) fn table(headings: &[&str]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_preset(presets::NOTHING)
+        .set_header(headings.to_vec());
+    if std::io::stdout().is_terminal() {
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+    } else {
+        table
+            .set_content_arrangement(ContentArrangement::Disabled)
+            .force_no_tty();
+    }
+    table
+}
+
+/// Prints a table, or what to say when it is empty.
+pub(crate) fn print_table(table: &Table, empty: &str) {
+    if table.is_empty() {
+        println!("{empty}");
+    } else {
+        println!("{}", table.trim_fmt());
+    }
+}
