@@ -84,7 +84,7 @@ async fn progress_and_cancel() {
     let said = on_a_fresh_database(env!("CARGO_BIN_EXE_progress_and_cancel")).await;
     for line in [
         "operator: job is running, {\"of\": 400, \"done\": 200}; cancelling it\n",
-        "operator: answer is \"asked\"\n",
+        "operator: answer is asked\n",
         "Cancelled\n",
         "operator: job is finished, cancelled\n",
     ] {

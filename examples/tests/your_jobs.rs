@@ -1,3 +1,5 @@
+//! The tests of the page "Testing your jobs": what is below is shown there word for word.
+
 use rowlock::{Client, Done, Job};
 use rowlock_testkit::TestQueue;
 use serde::{Deserialize, Serialize};

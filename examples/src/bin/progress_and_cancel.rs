@@ -7,6 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
+use rowlock::manage::JobState;
 use rowlock::{CancelReason, Ctx, Fail, Job, State, Worker};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -47,9 +49,9 @@ async fn export(job: Export, State(half): State<Arc<Notify>>, ctx: Ctx) -> Resul
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let db = rowlock_examples::database().await?;
-    let pg = rowlock_examples::connect(&db.url).await?;
+    let client = &db.client;
     let half = Arc::new(Notify::new());
-    let worker = Worker::builder(db.client.clone())
+    let worker = Worker::builder(client.clone())
         .queue("default")
         .state(half.clone())
         .handle(export)
@@ -57,32 +59,19 @@ async fn main() -> anyhow::Result<()> {
         .start()
         .await?;
 
-    let id = db.client.enqueue(Export { rows: 400 }).await?.id;
+    let id = client.enqueue(Export { rows: 400 }).await?.id;
     tokio::time::timeout(Duration::from_secs(20), half.notified()).await?;
-    let row = pg
-        .query_one(
-            "select state, progress::text from rowlock.jobs where id = $1",
-            &[&id.0],
-        )
-        .await?;
-    let (state, progress): (&str, &str) = (row.get(0), row.get(1));
-    println!("operator: job is {state}, {progress}; cancelling it");
-    let row = pg
-        .query_one(
-            "select answer from rowlock.cancel(array[$1::bigint])",
-            &[&id.0],
-        )
-        .await?;
-    println!("operator: answer is {:?}", row.get::<_, &str>(0));
+    let job = client.job(id).await?.context("the job is live")?;
+    let progress = job.progress.context("it has said how far it is")?;
+    println!("operator: job is {}, {progress}; cancelling it", job.state);
+    let answers = client.cancel(&[id]).await?;
+    println!("operator: answer is {}", answers[0].answer);
 
     // The handler hears of it at once, gives up, and the job ends as cancelled.
     tokio::time::timeout(Duration::from_secs(20), worker.drained()).await?;
     worker.shutdown().await;
-    let row = pg
-        .query_one("select place, state from rowlock.find_job($1)", &[&id.0])
-        .await?;
-    let (place, state): (&str, &str) = (row.get(0), row.get(1));
-    println!("operator: job is {place}, {state}");
-    anyhow::ensure!((place, state) == ("finished", "cancelled"));
+    let job = client.job(id).await?.context("the job is in the history")?;
+    println!("operator: job is {}, {}", job.place, job.state);
+    anyhow::ensure!(job.state == JobState::Cancelled);
     Ok(())
 }
