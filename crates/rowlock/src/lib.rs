@@ -1,4 +1,4 @@
-//! Rowlock: the job queue for people who already run Postgres.
+#![doc = include_str!("docs/crate.md")]
 
 mod backoff;
 mod bulk;
