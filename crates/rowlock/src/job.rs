@@ -389,7 +389,7 @@ impl Options<'_> {
         match job.expiry {
             Some(Expiry::At(at)) => map.serialize_entry("expires_at", &at)?,
             Some(Expiry::After(delay)) => {
-                map.serialize_entry("expires_in_ms", &whole_ms(delay).max(1))?
+                map.serialize_entry("expires_in_ms", &whole_ms(delay).max(1))?;
             }
             None => {}
         }
