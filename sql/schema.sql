@@ -1438,10 +1438,20 @@ CREATE SEQUENCE rowlock.sweep_9
     NO MAXVALUE
     CACHE 1;
 
+CREATE TABLE rowlock.table_batch (
+    source text NOT NULL,
+    batch_id bigint NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    keys text[] NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
+ALTER TABLE ONLY rowlock.table_batch ALTER COLUMN keys SET STORAGE MAIN;
+
 CREATE TABLE rowlock.table_failure (
     source text NOT NULL,
     row_key text NOT NULL,
     failures integer NOT NULL,
+    crashes integer DEFAULT 0 NOT NULL,
     retry_at timestamp with time zone NOT NULL,
     failed_at timestamp with time zone NOT NULL,
     error text NOT NULL
@@ -1486,6 +1496,9 @@ ALTER TABLE ONLY rowlock.queue
 ALTER TABLE ONLY rowlock.retained
     ADD CONSTRAINT retained_pkey PRIMARY KEY (queue);
 
+ALTER TABLE ONLY rowlock.table_batch
+    ADD CONSTRAINT table_batch_pkey PRIMARY KEY (source, batch_id);
+
 ALTER TABLE ONLY rowlock.table_failure
     ADD CONSTRAINT table_failure_pkey PRIMARY KEY (source, row_key);
 
@@ -1507,6 +1520,8 @@ CREATE INDEX job_claim ON rowlock.job USING btree (queue, priority DESC, run_at,
 CREATE UNIQUE INDEX job_unique ON rowlock.job USING btree (queue, unique_key) WHERE (unique_key IS NOT NULL);
 
 CREATE INDEX once_done_at ON rowlock.once USING btree (done_at);
+
+CREATE INDEX table_failure_alone ON rowlock.table_failure USING btree (source, retry_at) WHERE (crashes > 0);
 
 ALTER INDEX rowlock.finished_at ATTACH PARTITION rowlock.finished_default_finished_at_idx;
 

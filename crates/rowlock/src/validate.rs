@@ -9,6 +9,8 @@ use crate::error::Invalid;
 
 /// Longest name of a queue, kind or tag, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 200;
+/// Largest payload by default, in bytes of JSON text; a queue may set another limit.
+pub(crate) const PAYLOAD_BYTES_MAX: usize = 1024 * 1024;
 /// Most tags on a job.
 pub(crate) const TAGS_MAX: usize = 32;
 /// Largest metadata of a job, in bytes of JSON text.
