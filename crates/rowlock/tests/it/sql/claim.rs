@@ -1,7 +1,8 @@
 //! What a claim takes, and in which order.
 
 use super::kit::{
-    claim, complete, enqueue, ids, installed, move_clock, number, one, refused, rows, run,
+    claim, complete, enqueue, ids, installed, is, move_clock, number, one, refused, rows, run,
+    stop_clock,
 };
 
 /// Enqueues a job with a time and a priority; its id.
@@ -149,14 +150,15 @@ async fn an_expired_lease_is_claimed_like_any_other_job_and_counted() {
     let own = installed().await;
     let pg = &own.pg;
     let id = enqueue(pg, 1).await[0];
+    stop_clock(pg, 0).await;
     run(
         pg,
         "select * from rowlock.claim(lease_ms => 5000, worker => 12)",
     )
     .await;
-    move_clock(pg, "4 seconds").await;
+    stop_clock(pg, 4_999).await;
     assert_eq!(claim(pg, "n => 10").await, [], "the lease still holds");
-    move_clock(pg, "6 seconds").await;
+    stop_clock(pg, 5_000).await;
     assert_eq!(
         one(pg, "select state, crashed from rowlock.jobs").await,
         "ready|t",
@@ -550,6 +552,11 @@ async fn a_sweep_finds_what_lies_behind_and_takes_turns() {
     let (pg, other) = (&own.pg, own.another().await);
     let all = enqueue(pg, 3).await;
     let sweep = "select coalesce(id, 0), coalesce(more::text, 'not my turn') from rowlock.sweep('default', 2, 0, 7";
+    let before = number(
+        pg,
+        "select (extract(epoch from clock_timestamp()) * 1000)::bigint",
+    )
+    .await;
     run(pg, "begin").await;
     assert_eq!(
         rows(pg, &format!("{sweep})")).await,
@@ -566,10 +573,24 @@ async fn a_sweep_finds_what_lies_behind_and_takes_turns() {
         "one at a time in the whole fleet"
     );
     run(pg, "commit").await;
+    // When the next one is due is kept in the queue's sequence: a second from now, or later.
+    let sequence = one(pg, "select 'rowlock.sweep_' || no % 32 from rowlock.queue").await;
+    let due = format!("select pg_sequence_last_value('{sequence}') >= {before} + 1000");
+    assert!(
+        is(pg, &due).await,
+        "the next one is due in a second or more"
+    );
+    run(
+        pg,
+        &format!(
+            "select setval('{sequence}', ((extract(epoch from now()) + 3600) * 1000)::bigint)"
+        ),
+    )
+    .await;
     assert_eq!(
         rows(&other, &format!("{sweep})")).await,
         ["0|not my turn"],
-        "about once a second at most"
+        "it is not due yet"
     );
     assert_eq!(
         rows(&other, &format!("{sweep}, overdue => true)"))

@@ -125,6 +125,18 @@ pub(super) async fn move_clock(pg: &Pg, ahead: &str) {
     .await;
 }
 
+/// Stops the clock of the queue: this many ms after the year 2040 began. For what must not depend on how long a statement takes.
+pub(super) async fn stop_clock(pg: &Pg, ms: i64) {
+    run(
+        pg,
+        &format!(
+            "create or replace function rowlock.clock() returns timestamptz language sql volatile parallel safe \
+             return timestamptz '2040-01-01 00:00:00+00' + {ms} * interval '1 ms'"
+        ),
+    )
+    .await;
+}
+
 /// A job that was claimed.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Held {

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::kit::{
-    Installed, Session, enqueue, installed, is, move_clock, number, one, rows, run, until,
+    Installed, Session, enqueue, installed, is, number, one, rows, run, stop_clock, until,
 };
 
 /// A database whose default queue is there, and an ear on its channel.
@@ -83,16 +83,17 @@ async fn an_enqueue_rings_only_while_somebody_is_armed() {
 async fn an_arming_lapses_by_the_databases_clock_and_is_never_cut_short() {
     let (own, mut ear) = listening().await;
     let pg = &own.pg;
+    stop_clock(pg, 0).await;
     run(pg, "select rowlock.arm('{default}', 60000)").await;
     run(pg, "select rowlock.arm('{default}', 10)").await;
-    move_clock(pg, "50 seconds").await;
+    stop_clock(pg, 59_999).await;
     enqueue(pg, 1).await;
     assert_eq!(
         ear.heard_so_far("rowlock").await,
         ["ring default"],
         "the longer arming counts"
     );
-    move_clock(pg, "70 seconds").await;
+    stop_clock(pg, 60_000).await;
     enqueue(pg, 1).await;
     assert_eq!(
         ear.heard_so_far("rowlock").await,
