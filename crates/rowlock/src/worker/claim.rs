@@ -292,10 +292,10 @@ impl Core {
                 let attempt = Arc::new(Attempt::new(row, origin, handler.clone()));
                 match how {
                     Taken::Claimed { rewinds, .. } if rewinds == rewinds_now => {
-                        cursor.claimed(attempt.priority, attempt.run_at, attempt.id)
+                        cursor.claimed(attempt.priority, attempt.run_at, attempt.id);
                     }
                     Taken::Swept { full: true } => {
-                        cursor.rewound(attempt.priority, attempt.run_at, attempt.id)
+                        cursor.rewound(attempt.priority, attempt.run_at, attempt.id);
                     }
                     // A cursor that was set back while the claim was under way stays where it is: the claim may not have seen
                     // what that was for.

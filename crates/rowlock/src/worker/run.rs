@@ -151,7 +151,7 @@ impl Core {
                 tracing::warn!(id = job.id, kind = %job.kind, queue = %job.queue(), attempt = job.number, outcome = outcome.name(), error, "job failed");
             }
             Outcome::Snooze(_) | Outcome::Cancel(_) => {
-                tracing::debug!(id = job.id, kind = %job.kind, outcome = outcome.name())
+                tracing::debug!(id = job.id, kind = %job.kind, outcome = outcome.name());
             }
         }
         self.finished.fetch_add(1, Relaxed);

@@ -94,7 +94,7 @@ impl Core {
                         *lock(&heard) = true;
                         self.listening.store(true, Relaxed);
                     }
-                    Some(message) => self.heed(message),
+                    Some(message) => self.heed(&message),
                     None => {}
                 }
             }
@@ -124,8 +124,8 @@ impl Core {
         }
     }
 
-    fn heed(&self, message: Message<'_>) {
-        match message {
+    fn heed(&self, message: &Message<'_>) {
+        match *message {
             Message::Ring(queue) => {
                 if self.lane_of(queue).is_some() {
                     self.bell.notify_waiters();
