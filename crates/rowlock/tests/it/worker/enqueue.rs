@@ -207,7 +207,7 @@ async fn fifty_thousand_at_once() {
 async fn unique_keys_hold_in_bulk_and_a_bad_item_undoes_all() {
     let bench = Bench::new().await;
     bench.enqueue(note(0).unique("7")).await;
-    let jobs = notes(2000).map(|job| job.clone()).zip(0..).map(|(job, n)| {
+    let jobs = notes(2000).zip(0..).map(|(job, n)| {
         if n % 2 == 0 {
             job
         } else {

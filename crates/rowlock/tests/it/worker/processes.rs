@@ -125,10 +125,10 @@ fn child() {
                         .concurrency(1)
                         .lease(Duration::from_secs(1))
                         .handle(|_: Note| tokio::time::sleep(Duration::from_millis(1)))
-                        .handle_kind("killer", |_, _| async {
-                            std::process::abort();
-                            #[allow(unreachable_code)]
-                            ()
+                        .handle_kind("killer", |_, ctx: Ctx| async move {
+                            if ctx.kind() == "killer" {
+                                std::process::abort();
+                            }
                         })
                 })
                 .await
