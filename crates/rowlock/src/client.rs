@@ -113,6 +113,10 @@ impl Client {
     /// Enqueues a job when the returned builder is awaited. The answer comes when the job is durable.
     ///
     /// Calls that are under way at the same time share statements, and so commits.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "a job is given away, as it is with enqueue_many"
+    )]
     pub fn enqueue<J: Job>(&self, job: J) -> Enqueue<'_> {
         Enqueue::new(self, NewJob::of(&job))
     }

@@ -49,7 +49,7 @@ impl Outcome {
 
     /// Failed; tried again by the backoff policy.
     pub fn retry(error: impl Into<BoxError>) -> Self {
-        from_error(error.into())
+        from_error(&*error.into())
     }
 
     /// Failed; tried again after this time.
@@ -185,15 +185,15 @@ impl<T: IntoOutcome, E: Into<BoxError>> IntoOutcome for Result<T, E> {
     fn into_outcome(self) -> Outcome {
         match self {
             Ok(value) => value.into_outcome(),
-            Err(error) => from_error(error.into()),
+            Err(error) => from_error(&*error.into()),
         }
     }
 }
 
 /// An error becomes a retry, unless it, or one of its causes, is a [`Fail`] that says otherwise.
-fn from_error(error: BoxError) -> Outcome {
-    let text = chain(&*error);
-    let mut cause: Option<&(dyn StdError + 'static)> = Some(&*error);
+fn from_error(error: &(dyn StdError + 'static)) -> Outcome {
+    let text = chain(error);
+    let mut cause = Some(error);
     while let Some(e) = cause {
         if let Some(fail) = e.downcast_ref::<Fail>() {
             return match fail.fate {
@@ -227,7 +227,7 @@ mod tests {
         let e = Outer(std::io::Error::other("disk on fire"));
         match Err::<(), _>(e).into_outcome() {
             Outcome::Retry { error, after: None } => {
-                assert_eq!(error, "the report is not there: disk on fire")
+                assert_eq!(error, "the report is not there: disk on fire");
             }
             other => panic!("{other:?}"),
         }

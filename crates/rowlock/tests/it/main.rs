@@ -3,4 +3,7 @@
 mod derive;
 mod drivers;
 mod manage;
+mod sql;
 mod support;
+mod table_queue;
+mod worker;
