@@ -210,7 +210,8 @@ impl Ctx {
     /// # use rowlock::Ctx;
     /// # struct Bank; impl Bank { async fn charge(&self, _: &str) -> std::io::Result<String> { Ok(String::new()) } }
     /// # async fn f(ctx: Ctx, bank: Bank) -> rowlock::Result<()> {
-    /// let receipt: String = ctx.once("charge", || bank.charge(&ctx.key())).await?;
+    /// let key = ctx.key();
+    /// let receipt: String = ctx.once("charge", || bank.charge(&key)).await?;
     /// # Ok(())
     /// # }
     /// ```
