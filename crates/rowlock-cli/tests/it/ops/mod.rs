@@ -1,0 +1,9 @@
+//! The commands of those who operate a queue.
+
+mod dead;
+mod help;
+mod jobs;
+mod queues;
+mod support;
+mod why;
+mod workers;
