@@ -5,6 +5,7 @@ mod confirm;
 mod connect;
 mod dead;
 mod demo;
+mod doctor;
 mod duration;
 mod exit;
 mod jobs;
@@ -69,6 +70,7 @@ enum Command {
     Bench(bench::Bench),
     Dead(dead::Dead),
     Demo(demo::Demo),
+    Doctor(doctor::Doctor),
     Jobs(jobs::Jobs),
     Migrate(migrate::Migrate),
     Queues(queues::Queues),
@@ -82,6 +84,7 @@ impl Command {
             Self::Bench(bench) => bench.run(global).await,
             Self::Dead(dead) => dead.run(global).await,
             Self::Demo(demo) => demo.run(&global.database).await,
+            Self::Doctor(doctor) => doctor.run(global).await,
             Self::Jobs(jobs) => jobs.run(global).await,
             Self::Migrate(migrate) => migrate.run(global).await,
             Self::Queues(queues) => queues.run(global).await,

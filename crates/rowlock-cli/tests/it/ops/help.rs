@@ -50,6 +50,7 @@ async fn help_has_examples() {
         "queues purge",
         "workers",
         "why",
+        "doctor",
     ] {
         let text = help(command).await;
         assert!(text.contains("Examples:"), "{command}: {text}");

@@ -1,6 +1,7 @@
 //! The commands of those who operate a queue.
 
 mod dead;
+mod doctor;
 mod help;
 mod jobs;
 mod queues;
