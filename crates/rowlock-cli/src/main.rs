@@ -3,11 +3,22 @@
 mod bench;
 mod confirm;
 mod connect;
+mod dead;
 mod demo;
+mod doctor;
 mod duration;
 mod exit;
+mod jobs;
 mod migrate;
 mod output;
+mod pretty;
+mod progress;
+mod queues;
+mod say;
+mod style;
+mod times;
+mod why;
+mod workers;
 
 use std::process::ExitCode;
 
@@ -57,16 +68,28 @@ impl Global {
 #[derive(Subcommand)]
 enum Command {
     Bench(bench::Bench),
+    Dead(dead::Dead),
     Demo(demo::Demo),
+    Doctor(doctor::Doctor),
+    Jobs(jobs::Jobs),
     Migrate(migrate::Migrate),
+    Queues(queues::Queues),
+    Why(why::Why),
+    Workers(workers::Workers),
 }
 
 impl Command {
     async fn run(self, global: &Global) -> anyhow::Result<Exit> {
         match self {
             Self::Bench(bench) => bench.run(global).await,
+            Self::Dead(dead) => dead.run(global).await,
             Self::Demo(demo) => demo.run(&global.database).await,
+            Self::Doctor(doctor) => doctor.run(global).await,
+            Self::Jobs(jobs) => jobs.run(global).await,
             Self::Migrate(migrate) => migrate.run(global).await,
+            Self::Queues(queues) => queues.run(global).await,
+            Self::Why(why) => why.run(global).await,
+            Self::Workers(workers) => workers.run(global).await,
         }
     }
 }

@@ -17,10 +17,20 @@ pub(crate) enum Format {
 
 /// Prints any value as JSON with a line break after it.
 pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, value)?;
-    writeln!(out)?;
+    text(&format!("{}\n", serde_json::to_string_pretty(value)?));
     Ok(())
+}
+
+/// Prints a text as it is. A reader that has seen enough, such as `head`, ends the program without a complaint.
+pub(crate) fn text(text: &str) {
+    let mut out = std::io::stdout().lock();
+    if let Err(e) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        if e.kind() != std::io::ErrorKind::BrokenPipe {
+            eprintln!("rowlock: cannot write the answer: {e}");
+            std::process::exit(1);
+        }
+        std::process::exit(0);
+    }
 }
 
 /// A table with these headings.
@@ -42,8 +52,8 @@ pub(crate) fn table(headings: &[&str]) -> Table {
 /// Prints a table, or what to say when it is empty.
 pub(crate) fn print_table(table: &Table, empty: &str) {
     if table.is_empty() {
-        println!("{empty}");
+        text(&format!("{empty}\n"));
     } else {
-        println!("{}", table.trim_fmt());
+        text(&format!("{}\n", table.trim_fmt()));
     }
 }

@@ -13,6 +13,7 @@ mod dead;
 mod filter;
 mod history;
 mod jobs;
+mod look;
 mod queues;
 mod rounds;
 mod row;

@@ -1,0 +1,116 @@
+//! Which of the dead, on the command line.
+
+use std::time::Duration;
+
+use clap::Args;
+use jiff::Timestamp;
+use rowlock::manage::{DeadFilter, DeadReason, JobFilter, JobState};
+
+use crate::jobs::filter::reason_parser;
+use crate::times;
+
+/// Dead jobs that fit all of it.
+#[derive(Args, Clone, Default)]
+#[command(next_help_heading = "Which dead jobs")]
+pub(super) struct Which {
+    /// Of this queue.
+    #[arg(long, short, value_name = "NAME")]
+    pub(super) queue: Option<String>,
+
+    /// Of this kind.
+    #[arg(long, short, value_name = "NAME")]
+    kind: Option<String>,
+
+    /// Dead for this reason: failed (out of attempts), poison (killed its workers), refused (its handler said so).
+    #[arg(long, value_name = "REASON", value_parser = reason_parser())]
+    reason: Option<DeadReason>,
+
+    /// With this text in one of their errors, in upper or lower case.
+    #[arg(long, value_name = "TEXT")]
+    error: Option<String>,
+
+    /// Dead for longer than this, such as 2h or 3d.
+    #[arg(long, value_name = "TIME", value_parser = times::span)]
+    older_than: Option<Duration>,
+
+    /// Dead for less than this.
+    #[arg(long, value_name = "TIME", value_parser = times::span)]
+    newer_than: Option<Duration>,
+}
+
+impl Which {
+    pub(super) fn is_empty(&self) -> bool {
+        self.is_at_most_a_queue() && self.queue.is_none()
+    }
+
+    /// Whether nothing but a queue was named, so that the queue's own count says how many there are.
+    pub(super) fn is_at_most_a_queue(&self) -> bool {
+        self.kind.is_none()
+            && self.reason.is_none()
+            && self.error.is_none()
+            && self.older_than.is_none()
+            && self.newer_than.is_none()
+    }
+
+    /// The stretch of time of death.
+    fn died(&self, now: Timestamp) -> anyhow::Result<(Option<Timestamp>, Option<Timestamp>)> {
+        if let (Some(older), Some(newer)) = (self.older_than, self.newer_than) {
+            anyhow::ensure!(
+                older < newer,
+                "nothing is dead both for longer than {older:?} and for less than {newer:?}: --newer-than must be the longer of the two"
+            );
+        }
+        let at = |ago: Option<Duration>| ago.map(|ago| times::before(now, ago)).transpose();
+        Ok((at(self.newer_than)?, at(self.older_than)?))
+    }
+
+    /// To list with.
+    pub(super) fn to_job_filter(&self, now: Timestamp) -> anyhow::Result<JobFilter> {
+        let mut filter = JobFilter::new().state(JobState::Dead);
+        if let Some(queue) = &self.queue {
+            filter = filter.queue(queue);
+        }
+        if let Some(kind) = &self.kind {
+            filter = filter.kind(kind);
+        }
+        if let Some(reason) = self.reason {
+            filter = filter.reason(reason);
+        }
+        if let Some(error) = &self.error {
+            filter = filter.error(error);
+        }
+        let (after, before) = self.died(now)?;
+        if let Some(after) = after {
+            filter = filter.ended_after(after);
+        }
+        if let Some(before) = before {
+            filter = filter.ended_before(before);
+        }
+        Ok(filter)
+    }
+
+    /// To redrive or discard with.
+    pub(super) fn to_dead_filter(&self, now: Timestamp) -> anyhow::Result<DeadFilter> {
+        let mut filter = DeadFilter::all();
+        if let Some(queue) = &self.queue {
+            filter = filter.queue(queue);
+        }
+        if let Some(kind) = &self.kind {
+            filter = filter.kind(kind);
+        }
+        if let Some(reason) = self.reason {
+            filter = filter.reason(reason);
+        }
+        if let Some(error) = &self.error {
+            filter = filter.error(error);
+        }
+        let (after, before) = self.died(now)?;
+        if let Some(after) = after {
+            filter = filter.died_after(after);
+        }
+        if let Some(before) = before {
+            filter = filter.died_before(before);
+        }
+        Ok(filter)
+    }
+}

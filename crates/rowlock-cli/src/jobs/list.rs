@@ -1,0 +1,170 @@
+//! `rowlock jobs list`: jobs that fit, newest first, page by page.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use jiff::Timestamp;
+use rowlock::Client;
+use rowlock::manage::{JobFilter, JobInfo, JobState, Next};
+use serde::Serialize;
+
+use super::filter::Filter;
+use crate::Global;
+use crate::exit::Exit;
+use crate::output::{self, Format};
+use crate::style::{self, Tone};
+use crate::{say, style::cell};
+
+/// Jobs that one call of the library lists at most.
+pub(crate) const PAGE_MAX: u32 = 1000;
+/// How long a list goes on through rows that do not fit before it says so.
+const SEARCH_FOR: Duration = Duration::from_secs(5);
+
+/// List jobs, newest first.
+#[derive(Args)]
+pub(crate) struct List {
+    #[command(flatten)]
+    filter: Filter,
+    #[command(flatten)]
+    page: Page,
+}
+
+/// How much of a list.
+#[derive(Args, Clone)]
+pub(crate) struct Page {
+    /// How many jobs to list at most.
+    #[arg(long, short = 'n', default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
+
+    /// Go on where an earlier list with the same filter stopped.
+    #[arg(long, value_name = "NEXT")]
+    after: Option<Next>,
+}
+
+/// What `rowlock jobs` and `rowlock dead` answer with `--json`.
+#[derive(Serialize)]
+pub(crate) struct Listed {
+    jobs: Vec<JobInfo>,
+    /// What to pass as `--after` to go on; null when there is nothing more.
+    next: Option<Next>,
+    /// How many rows were looked at.
+    visited: u64,
+    /// Whether it stopped before it had looked at everything.
+    cut: bool,
+}
+
+impl List {
+    pub(crate) async fn run(self, global: &Global) -> anyhow::Result<Exit> {
+        let client = global.database.client()?;
+        let now = client.clock().await?;
+        let filter = self.filter.to_job_filter(now)?;
+        let listed = list(&client, filter, self.page).await?;
+        listed.print(global.format(), now, "no job fits")
+    }
+}
+
+/// As many jobs as a page may hold, in as many calls as that takes.
+pub(crate) async fn list(client: &Client, filter: JobFilter, page: Page) -> anyhow::Result<Listed> {
+    let until = Instant::now() + SEARCH_FOR;
+    let mut listed = Listed {
+        jobs: Vec::new(),
+        next: page.after,
+        visited: 0,
+        cut: false,
+    };
+    loop {
+        let left = page.limit - listed.jobs.len() as u32;
+        let mut filter = filter.clone().limit(left.min(PAGE_MAX));
+        if let Some(next) = listed.next.take() {
+            filter = filter.after(next);
+        }
+        let found = client.jobs(&filter).await?;
+        listed.jobs.extend(found.jobs);
+        listed.visited += found.visited;
+        listed.next = found.next;
+        listed.cut = found.cut;
+        let full = listed.jobs.len() >= page.limit as usize;
+        if full || listed.next.is_none() || Instant::now() >= until {
+            return Ok(listed);
+        }
+    }
+}
+
+impl Listed {
+    pub(crate) fn print(self, format: Format, now: Timestamp, empty: &str) -> anyhow::Result<Exit> {
+        if format == Format::Json {
+            output::json(&self)?;
+            return Ok(Exit::Success);
+        }
+        output::print_table(&table(&self.jobs, now), empty);
+        let mut note = String::new();
+        if self.cut {
+            let _ = write!(
+                note,
+                "stopped after looking at {}; more may fit. ",
+                say::count(self.visited, "row")
+            );
+        }
+        if let Some(next) = &self.next {
+            let _ = write!(note, "go on with --after '{next}'");
+        }
+        if !note.is_empty() {
+            // Not among the rows, where a script would take it for one.
+            eprintln!("{}", note.trim_end());
+        }
+        Ok(Exit::Success)
+    }
+}
+
+/// Jobs as a table.
+pub(crate) fn table(jobs: &[JobInfo], now: Timestamp) -> comfy_table::Table {
+    let mut table = output::table(&["id", "state", "queue", "kind", "attempt", "when", "remark"]);
+    for job in jobs {
+        table.add_row([
+            cell(job.id, Tone::Strong),
+            cell(job.state, style::state(job.state)),
+            cell(&job.queue, Tone::Plain),
+            cell(&job.kind, Tone::Plain),
+            cell(attempts(job), Tone::Plain),
+            cell(when(job, now), Tone::Plain),
+            cell(remark(job), Tone::Dim),
+        ]);
+    }
+    table
+}
+
+/// `2/5`: how many attempts it has had, and may fail.
+pub(crate) fn attempts(job: &JobInfo) -> String {
+    match job.max_attempts {
+        Some(max) => format!("{}/{max}", job.attempt),
+        None => job.attempt.to_string(),
+    }
+}
+
+/// What matters about the time of a job in its state.
+pub(crate) fn when(job: &JobInfo, now: Timestamp) -> String {
+    match job.state {
+        JobState::Scheduled => say::when(job.run_at, now),
+        JobState::Ready => format!("waits {}", say::since(job.run_at, now)),
+        JobState::Running => format!(
+            "for {}",
+            say::since(job.started_at.unwrap_or(job.run_at), now)
+        ),
+        _ => say::when(job.ended_at.unwrap_or(job.created_at), now),
+    }
+}
+
+fn remark(job: &JobInfo) -> String {
+    let worker = job.worker_name.as_deref().unwrap_or("a worker");
+    match (job.state, job.last_error()) {
+        (JobState::Running, _) if job.cancel_at.is_some() => {
+            format!("on {worker}, asked to stop")
+        }
+        (JobState::Running, _) => format!("on {worker}"),
+        (JobState::Ready, _) if job.crashed => "its worker died".to_owned(),
+        (JobState::Done, _) => String::new(),
+        (_, Some(error)) => say::clip(&error.error, 60),
+        _ => job.reason.map_or(String::new(), |r| r.to_string()),
+    }
+}

@@ -1,0 +1,3 @@
+//! Tests of the program, driven as people drive it, against real PostgreSQL servers.
+
+mod ops;
