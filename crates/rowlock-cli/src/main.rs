@@ -1,12 +1,25 @@
 //! The `rowlock` program: one file for each command.
 
+mod backoff;
+mod completions;
+mod config;
 mod confirm;
 mod connect;
 mod demo;
+mod enqueue;
 mod exit;
+mod log;
+mod man;
 mod migrate;
+mod nearest;
+mod notify;
 mod output;
+mod serve;
+mod settings;
+mod units;
+mod work;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -54,22 +67,39 @@ impl Global {
 
 #[derive(Subcommand)]
 enum Command {
+    Completions(completions::Completions),
+    Config(config::Config),
     Demo(demo::Demo),
+    Enqueue(enqueue::Enqueue),
+    Man(man::Man),
     Migrate(migrate::Migrate),
+    Work(work::Work),
 }
 
 impl Command {
     async fn run(self, global: &Global) -> anyhow::Result<Exit> {
         match self {
+            Self::Completions(completions) => completions.run(),
+            Self::Config(config) => config.run(global),
             Self::Demo(demo) => demo.run(&global.database).await,
+            Self::Enqueue(enqueue) => enqueue.run(global).await,
+            Self::Man(man) => man.run(),
             Self::Migrate(migrate) => migrate.run(global).await,
+            Self::Work(work) => work.run(global).await,
         }
+    }
+
+    /// Whether it starts the log itself, once it knows how.
+    fn has_log_of_its_own(&self) -> bool {
+        matches!(self, Self::Work(_))
     }
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    log_to_stderr();
+    if !cli.command.has_log_of_its_own() {
+        log::errors_to_stderr();
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -91,16 +121,7 @@ fn fail(error: &anyhow::Error) -> ExitCode {
             text = format!("{text}: {cause}");
         }
     }
-    eprintln!("rowlock: {text}");
+    // Where standard error is full or gone, there is nobody to tell.
+    let _ = writeln!(std::io::stderr(), "rowlock: {text}");
     Exit::Failure.into()
-}
-
-/// Logs go to standard error, errors only unless `RUST_LOG` says otherwise.
-fn log_to_stderr() {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("error"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .init();
 }
