@@ -171,6 +171,36 @@ impl Client {
         &self.inner.info
     }
 
+    /// Runs a statement whose parameters and columns are all `text`, in which `rowlock.` stands for the schema. For the program, which
+    /// reads what the library does not offer; `sql` must be one of a bounded set of texts.
+    #[doc(hidden)]
+    pub async fn query_text(
+        &self,
+        doing: &str,
+        sql: &str,
+        params: &[Option<&str>],
+    ) -> Result<Vec<Vec<Option<String>>>> {
+        let params: Vec<Param<'_>> = params
+            .iter()
+            .map(|param| {
+                (
+                    param as &(dyn tokio_postgres::types::ToSql + Sync),
+                    tokio_postgres::types::Type::TEXT,
+                )
+            })
+            .collect();
+        let rows = self.rows(doing, sql, &params).await?;
+        let text = |row: &tokio_postgres::Row| {
+            (0..row.len())
+                .map(|n| row.try_get(n))
+                .collect::<Result<_, _>>()
+        };
+        rows.iter()
+            .map(text)
+            .collect::<Result<_, _>>()
+            .map_err(|e| Error::database(doing, self.inner.schema.as_str(), e))
+    }
+
     pub(crate) fn batcher(&self) -> &Batcher {
         &self.inner.batcher
     }

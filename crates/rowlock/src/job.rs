@@ -187,8 +187,8 @@ impl NewJob {
     }
 
     /// Refuses what the database would refuse, before it travels. The limit on the payload is the queue's, so it is left to
-    /// the database.
-    pub(crate) fn check(&self) -> Result<(), Invalid> {
+    /// the database. Awaiting an enqueue does this by itself.
+    pub fn check(&self) -> Result<(), Invalid> {
         validate::name("kind", &self.kind)?;
         validate::name("queue", &self.queue)?;
         validate::priority(self.priority)?;
