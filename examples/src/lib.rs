@@ -53,6 +53,7 @@ mod guide {
 
     pages! {
         Readme: "../../README.md",
+        AnyTableAsAQueue: "../../docs/guide/any-table-as-a-queue.md",
         Connections: "../../docs/guide/connections.md",
         Enqueue: "../../docs/guide/enqueue.md",
         GettingStarted: "../../docs/guide/getting-started.md",
