@@ -105,6 +105,13 @@ impl Client {
         Self::builder().connect(conninfo).await
     }
 
+    /// As [`connect`](Self::connect), and installs the schema or brings it up to date first.
+    pub async fn connect_and_migrate(conninfo: &str) -> Result<Self> {
+        let client = Self::builder().lazy(ConnInfo::parse(conninfo)?)?;
+        client.migrate().await?;
+        Ok(client)
+    }
+
     /// A client with other settings.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()

@@ -122,6 +122,15 @@ pub enum Error {
         id: i64,
     },
 
+    /// All connections of the client were in use for too long.
+    #[error(
+        "no connection of this client became free within {waited:?}: allow more with ClientBuilder::connections"
+    )]
+    NoFreeConnection {
+        /// How long the call waited.
+        waited: std::time::Duration,
+    },
+
     /// A worker was put together wrongly.
     #[error("{0}")]
     Setup(String),
@@ -206,7 +215,7 @@ impl Error {
             Self::Connect(e) => e.is_retryable(),
             Self::Database { source, .. } => is_transient(source),
             Self::Driver { sqlstate, .. } => sqlstate.as_deref().is_some_and(is_transient_code),
-            Self::ReadOnly { .. } | Self::Busy { .. } => true,
+            Self::ReadOnly { .. } | Self::Busy { .. } | Self::NoFreeConnection { .. } => true,
             _ => false,
         }
     }

@@ -272,7 +272,7 @@ impl Core {
                 self.rows(
                     link,
                     "look up a queue",
-                    "select rowlock.ensure_queue($1)",
+                    "select 1 from rowlock.ensure_queue($1)",
                     &[(&name, Type::TEXT)],
                 )
                 .await?;
