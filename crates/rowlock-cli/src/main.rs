@@ -1,5 +1,6 @@
 //! The `rowlock` program: one file for each command.
 
+mod archive;
 mod bench;
 mod confirm;
 mod connect;
@@ -14,6 +15,7 @@ mod output;
 mod pretty;
 mod progress;
 mod queues;
+mod replay;
 mod say;
 mod style;
 mod times;
@@ -67,6 +69,7 @@ impl Global {
 
 #[derive(Subcommand)]
 enum Command {
+    Archive(archive::Archive),
     Bench(bench::Bench),
     Dead(dead::Dead),
     Demo(demo::Demo),
@@ -74,6 +77,7 @@ enum Command {
     Jobs(jobs::Jobs),
     Migrate(migrate::Migrate),
     Queues(queues::Queues),
+    Replay(replay::Replay),
     Why(why::Why),
     Workers(workers::Workers),
 }
@@ -81,6 +85,7 @@ enum Command {
 impl Command {
     async fn run(self, global: &Global) -> anyhow::Result<Exit> {
         match self {
+            Self::Archive(archive) => archive.run(global).await,
             Self::Bench(bench) => bench.run(global).await,
             Self::Dead(dead) => dead.run(global).await,
             Self::Demo(demo) => demo.run(&global.database).await,
@@ -88,6 +93,7 @@ impl Command {
             Self::Jobs(jobs) => jobs.run(global).await,
             Self::Migrate(migrate) => migrate.run(global).await,
             Self::Queues(queues) => queues.run(global).await,
+            Self::Replay(replay) => replay.run(global).await,
             Self::Why(why) => why.run(global).await,
             Self::Workers(workers) => workers.run(global).await,
         }
