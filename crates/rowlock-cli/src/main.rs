@@ -1,5 +1,6 @@
 //! The `rowlock` program: one file for each command.
 
+mod archive;
 mod backoff;
 mod bench;
 mod completions;
@@ -22,6 +23,7 @@ mod output;
 mod pretty;
 mod progress;
 mod queues;
+mod replay;
 mod say;
 mod serve;
 mod settings;
@@ -80,6 +82,7 @@ impl Global {
 
 #[derive(Subcommand)]
 enum Command {
+    Archive(archive::Archive),
     Bench(bench::Bench),
     Completions(completions::Completions),
     Config(config::Config),
@@ -91,6 +94,7 @@ enum Command {
     Man(man::Man),
     Migrate(migrate::Migrate),
     Queues(queues::Queues),
+    Replay(replay::Replay),
     Why(why::Why),
     Work(work::Work),
     Workers(workers::Workers),
@@ -99,6 +103,7 @@ enum Command {
 impl Command {
     async fn run(self, global: &Global) -> anyhow::Result<Exit> {
         match self {
+            Self::Archive(archive) => archive.run(global).await,
             Self::Bench(bench) => bench.run(global).await,
             Self::Completions(completions) => completions.run(),
             Self::Config(config) => config.run(global),
@@ -110,6 +115,7 @@ impl Command {
             Self::Man(man) => man.run(),
             Self::Migrate(migrate) => migrate.run(global).await,
             Self::Queues(queues) => queues.run(global).await,
+            Self::Replay(replay) => replay.run(global).await,
             Self::Why(why) => why.run(global).await,
             Self::Work(work) => work.run(global).await,
             Self::Workers(workers) => workers.run(global).await,

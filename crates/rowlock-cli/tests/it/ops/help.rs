@@ -51,6 +51,8 @@ async fn help_has_examples() {
         "workers",
         "why",
         "doctor",
+        "archive",
+        "replay",
     ] {
         let text = help(command).await;
         assert!(text.contains("Examples:"), "{command}: {text}");

@@ -1,10 +1,12 @@
 //! The commands of those who operate a queue.
 
+mod archive;
 mod dead;
 mod doctor;
 mod help;
 mod jobs;
 mod queues;
+mod replay;
 mod support;
 mod why;
 mod workers;
