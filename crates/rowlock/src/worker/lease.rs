@@ -23,7 +23,7 @@ const BATCH_MAX: usize = 1000;
 pub(super) async fn lease_loop(core: Arc<Core>, link: Arc<Link>) {
     let mut beat = Instant::now();
     while core.pause(LOOK_EVERY).await {
-        if let Err(e) = core.renew(&link).await {
+        if let Err(e) = core.renew_or_give_up(&link).await {
             tracing::warn!(error = %e, "cannot renew leases, will try again");
         }
         core.give_up_expired();
@@ -37,6 +37,18 @@ pub(super) async fn lease_loop(core: Arc<Core>, link: Arc<Link>) {
 }
 
 impl Core {
+    /// Renews; while the database cannot be reached that does not return, and leases run out all the same.
+    async fn renew_or_give_up(&self, link: &Link) -> Result<()> {
+        let renewed = self.renew(link);
+        tokio::pin!(renewed);
+        loop {
+            tokio::select! {
+                result = &mut renewed => return result,
+                () = tokio::time::sleep(LOOK_EVERY) => self.give_up_expired(),
+            }
+        }
+    }
+
     /// Renews the leases that are half over.
     async fn renew(&self, link: &Link) -> Result<()> {
         let now = Instant::now();
