@@ -1,0 +1,10 @@
+//! The program, driven as people drive it: real processes, a real PostgreSQL, a real HTTP server.
+
+mod command;
+mod config;
+mod enqueue;
+mod help;
+mod http;
+mod serve;
+mod signals;
+mod support;
