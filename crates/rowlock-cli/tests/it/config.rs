@@ -175,3 +175,57 @@ async fn secrets_that_differ_are_said_to_differ_and_not_shown() {
         ran.out
     );
 }
+
+/// The configurations that the documentation and `contrib` show.
+fn shown() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).expect(path);
+    let mut all = Vec::new();
+    for path in ["docs/guide/work.md", "docs/guide/configuration.md"] {
+        let text = read(path);
+        let blocks = text.split("```toml\n").skip(1);
+        let whole = blocks.map(|b| b.split("```").next().unwrap_or_default().to_owned());
+        // Those that are only a piece of one do not say so.
+        all.extend(
+            whole
+                .filter(|b| b.starts_with("# rowlock.toml"))
+                .map(|b| (path.to_owned(), b)),
+        );
+    }
+    let yaml = read("contrib/kubernetes.yaml");
+    let (_, rest) = yaml
+        .split_once("rowlock.toml: |\n")
+        .expect("a configuration");
+    let (block, _) = rest.split_once("\n---").expect("an end");
+    all.push((
+        "contrib/kubernetes.yaml".into(),
+        block.replace("\n    ", "\n").trim().to_owned(),
+    ));
+    all
+}
+
+#[tokio::test]
+async fn what_the_documentation_shows_is_right() {
+    let shown = shown();
+    assert_eq!(shown.len(), 3);
+    for (from, text) in shown {
+        let dir = place(&[("rowlock.toml", &text)]);
+        let ran = rowlock(dir.path(), &["config", "check"]).await;
+        assert_eq!(ran.code, Some(0), "{from}: {}", ran.out);
+    }
+}
+
+#[tokio::test]
+async fn the_documentation_shows_every_setting() {
+    let (_, text) = shown()
+        .into_iter()
+        .find(|(from, _)| from.contains("configuration"))
+        .unwrap();
+    let dir = place(&[("rowlock.toml", &text)]);
+    let ran = rowlock(dir.path(), &["config", "show", "--json"]).await;
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let answer: Vec<serde_json::Value> = serde_json::from_str(&ran.out).unwrap();
+    let missing: Vec<_> = answer.iter().filter(|a| a["origin"] == "default").collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    assert!(answer.len() > 50);
+}
