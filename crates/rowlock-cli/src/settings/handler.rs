@@ -158,7 +158,8 @@ fn complain_of_neither(kind: &str, section: &Section<'_, '_>) {
 
 /// Settings of the other sort of handler are better answered than called unknown.
 fn complain_of_others(section: &Section<'_, '_>, others: &[&'static str], has: &str) {
-    for key in others {
+    // Only those that are there: the others are no suggestion for a mistyped key.
+    for key in others.iter().filter(|key| section.has(key)) {
         if let Some(value) = section.raw(key) {
             let message = format!("{key:?} means nothing here: this handler has {has}");
             section

@@ -158,6 +158,10 @@ fn a_handler_is_a_command_or_a_url() {
             "means nothing here: this handler has a command",
         ),
         (
+            "[handler.a]\ncommand = \"x\"\nq = 1\n",
+            "known are command, dir, env, env_clear, kill_grace, output_max, exit, timeout",
+        ),
+        (
             "[handler.email.welcome]\ncommand = \"x\"\n",
             "needs quotes: [handler.\"email.welcome\"]",
         ),
