@@ -142,8 +142,20 @@ fn main() -> ExitCode {
     };
     match runtime.block_on(cli.command.run(&cli.global)) {
         Ok(exit) => exit.into(),
+        Err(e) if nobody_reads(&e) => Exit::Success.into(),
         Err(e) => fail(&e),
     }
+}
+
+/// Whether it only could not be printed because the reader has seen enough: `rowlock … | head`.
+fn nobody_reads(error: &anyhow::Error) -> bool {
+    let kind = match error.downcast_ref::<serde_json::Error>() {
+        Some(e) => e.io_error_kind(),
+        None => error
+            .downcast_ref::<std::io::Error>()
+            .map(std::io::Error::kind),
+    };
+    kind == Some(std::io::ErrorKind::BrokenPipe)
 }
 
 /// One line for people, with the causes that the outer ones do not already tell.

@@ -202,7 +202,10 @@ fn print(answer: &Answer, path: &Path, refused: bool) {
     }
     let (loaded, skipped) = (answer.loaded, answer.skipped);
     if refused {
-        println!("nothing was loaded: {skipped} bad lines (--skip-bad leaves them out)");
+        println!(
+            "nothing was loaded: {skipped} bad line{} (--skip-bad leaves them out)",
+            if skipped == 1 { "" } else { "s" }
+        );
     } else if skipped > 0 {
         println!("{loaded} jobs loaded, {skipped} bad lines left out");
     } else {

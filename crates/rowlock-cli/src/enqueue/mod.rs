@@ -110,8 +110,8 @@ struct Options {
     #[arg(long, requires = "unique")]
     replace: bool,
 
-    /// The W3C traceparent to carry to the run.
-    #[arg(long, env = "TRACEPARENT", value_name = "TRACEPARENT")]
+    /// The W3C traceparent to carry to the run [env: TRACEPARENT].
+    #[arg(long, value_name = "TRACEPARENT")]
     trace: Option<String>,
 }
 
@@ -208,7 +208,9 @@ impl Options {
         if self.replace {
             job = job.on_conflict(OnConflict::Replace);
         }
-        if let Some(trace) = self.trace {
+        // Not by clap: with --bulk, a variable that happens to be set would count as a flag that conflicts.
+        let trace = self.trace.or_else(|| std::env::var("TRACEPARENT").ok());
+        if let Some(trace) = trace.filter(|t| !t.is_empty()) {
             job = job.trace(trace);
         }
         job

@@ -29,14 +29,14 @@ impl Codes {
 }
 
 /// Exit codes: 0 is done, every other a failure that is tried again.
-pub(super) fn read_exit(section: Section<'_, '_>) -> Codes {
+pub(super) fn read_exit(section: &Section<'_, '_>) -> Codes {
     let mut codes = Codes {
         by_code: BTreeMap::from([(0, Reaction::Done)]),
         by_class: BTreeMap::new(),
         other: Reaction::Retry(None),
     };
     read(
-        &section,
+        section,
         &mut codes,
         "an exit code from 0 to 255, or \"other\"",
         |codes, key| match key {
@@ -52,7 +52,7 @@ pub(super) fn read_exit(section: Section<'_, '_>) -> Codes {
 
 /// HTTP statuses. A client error that says that the request itself is bad cannot be mended by asking again; others (401, 404) are as often
 /// a mistake in a deployment, which is mended.
-pub(super) fn read_status(section: Section<'_, '_>) -> Codes {
+pub(super) fn read_status(section: &Section<'_, '_>) -> Codes {
     let retry = Reaction::Retry(None);
     let mut codes = Codes {
         by_code: BTreeMap::from([
@@ -66,7 +66,7 @@ pub(super) fn read_status(section: Section<'_, '_>) -> Codes {
         other: retry,
     };
     read(
-        &section,
+        section,
         &mut codes,
         "a status from 200 to 599, or a class: 2xx, 3xx, 4xx, 5xx",
         |_, key| {

@@ -12,6 +12,7 @@ use super::secret::{MASK, Secret, Show};
 use super::section::{Section, type_text};
 use super::source::Problem;
 use super::value::{Setting, Size};
+use crate::nearest::nearest;
 
 /// What handles a kind.
 #[derive(Debug, Clone, PartialEq)]
@@ -118,24 +119,7 @@ fn read_handler(kind: String, section: Section<'_, '_>) -> Option<HandlerSetting
             return None;
         }
         (false, false) => {
-            // `[handler.email.welcome]` is a table in a table, which nobody means.
-            let nested = section
-                .items()
-                .into_iter()
-                .find(|(_, _, v)| v.get_ref().is_table());
-            let help = match nested {
-                Some((name, ..)) => {
-                    format!("a kind with a dot in it needs quotes: [handler.\"{kind}.{name}\"]")
-                }
-                None => "give it a command or a url".into(),
-            };
-            section.reader.problem(
-                Problem::error(
-                    section.span.clone(),
-                    format!("the handler for {kind:?} has neither a command nor a url"),
-                )
-                .help(help),
-            );
+            complain_of_neither(&kind, &section);
             return None;
         }
     };
@@ -151,9 +135,31 @@ fn read_handler(kind: String, section: Section<'_, '_>) -> Option<HandlerSetting
     })
 }
 
+/// Says what is probably wrong with a handler that does nothing.
+fn complain_of_neither(kind: &str, section: &Section<'_, '_>) {
+    let message = format!("the handler for {kind:?} has neither a command nor a url");
+    for (name, span, value) in section.items() {
+        let help = match nearest(&name, ["command", "url"]) {
+            // `[handler.email.welcome]` is a table in a table, which nobody means.
+            _ if value.get_ref().is_table() => {
+                format!("a kind with a dot in it needs quotes: [handler.\"{kind}.{name}\"]")
+            }
+            Some(meant) => format!("did you mean {meant:?}?"),
+            None => continue,
+        };
+        let problem = Problem::error(Some(span), message).help(help);
+        return section.reader.problem(problem);
+    }
+    let problem = Problem::error(section.span.clone(), message);
+    section
+        .reader
+        .problem(problem.help("give it a command or a url"));
+}
+
 /// Settings of the other sort of handler are better answered than called unknown.
 fn complain_of_others(section: &Section<'_, '_>, others: &[&'static str], has: &str) {
-    for key in others {
+    // Only those that are there: the others are no suggestion for a mistyped key.
+    for key in others.iter().filter(|key| section.has(key)) {
         if let Some(value) = section.raw(key) {
             let message = format!("{key:?} means nothing here: this handler has {has}");
             section
@@ -180,7 +186,7 @@ fn read_command(section: &Section<'_, '_>) -> Option<CommandSettings> {
             Size(64 << 10),
             &(Size(1 << 10)..=Size(16 << 20)),
         )),
-        exit: read_exit(section.section("exit")),
+        exit: read_exit(&section.section("exit")),
         dir,
     };
     if let Some(why) = missing(&settings.command[0], settings.dir.as_deref()) {
@@ -249,7 +255,7 @@ fn read_http(section: &Section<'_, '_>) -> Option<HttpSettings> {
             &(Size(1 << 10)..=Size(64 << 20)),
         )),
         ca_file: section.optional::<String>("ca_file").map(PathBuf::from),
-        status: read_status(section.section("status")),
+        status: read_status(&section.section("status")),
         url: url?,
     };
     check_headers(section, &settings.headers);

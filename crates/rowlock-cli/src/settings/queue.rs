@@ -3,11 +3,13 @@
 //!
 //! `paused` is no stored setting on purpose: a restart must not resume what somebody paused.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use rowlock::{Backoff, Order, Queue};
 use serde_json::{Map, Value, json};
 
+use super::entry::Entry;
 use super::section::Section;
 use super::source::Problem;
 use super::value::Size;
@@ -74,6 +76,26 @@ pub(super) fn read_queues(root: &Section<'_, '_>, worker: &WorkerSettings) -> Ve
         let span = section.span.clone();
         sections.push((QueueSettings::read(&name, section), span));
     }
+    let queues = in_order(root, worker, &sections);
+    show_list(root, &queues);
+    queues
+}
+
+/// Without a list, what is served is worth showing: it may be more than was thought of.
+fn show_list(root: &Section<'_, '_>, queues: &[QueueSettings]) {
+    let mut entries = root.reader.entries.borrow_mut();
+    let unset = |e: &&mut Entry| e.path == "worker.queues" && e.shown.is_null();
+    if let Some(entry) = entries.iter_mut().find(unset) {
+        entry.shown = queues.iter().map(|q| q.name.as_str()).collect();
+        entry.meaning = entry.shown.to_string();
+    }
+}
+
+fn in_order(
+    root: &Section<'_, '_>,
+    worker: &WorkerSettings,
+    sections: &[(QueueSettings, Option<Range<usize>>)],
+) -> Vec<QueueSettings> {
     match &worker.queues {
         None if sections.is_empty() => vec![QueueSettings::plain("*")],
         None => {
@@ -84,10 +106,10 @@ pub(super) fn read_queues(root: &Section<'_, '_>, worker: &WorkerSettings) -> Ve
                     Problem::error(span, message).help("list the queues in worker.queues"),
                 );
             }
-            sections.into_iter().map(|(queue, _)| queue).collect()
+            sections.iter().map(|(queue, _)| queue.clone()).collect()
         }
         Some(list) => {
-            for (queue, span) in &sections {
+            for (queue, span) in sections {
                 if !list.contains(&queue.name) {
                     let message = format!(
                         "queue {:?} is not in worker.queues, so this section would do nothing",
@@ -143,7 +165,10 @@ fn read_stored(section: Section<'_, '_>, queue: &str) -> Map<String, Value> {
         section.optional::<Backoff>("backoff"),
     );
     let retention = Duration::ZERO..=Duration::from_secs(3650 * 86_400);
-    let interval = |d: Duration| format!("{} seconds", d.as_secs_f64());
+    let interval = |d: Duration| {
+        let (days, rest) = (d.as_secs() / 86_400, d.as_secs() % 86_400);
+        format!("{days} days {rest} seconds")
+    };
     put(
         &mut stored,
         "retention",

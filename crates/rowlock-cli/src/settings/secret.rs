@@ -84,7 +84,7 @@ impl Section<'_, '_> {
                 match (from.get_ref().as_ref(), text) {
                     ("env", Some(name)) => {
                         note(json!({ "env": name }), format!("env {name}"));
-                        self.resolve(value, self.from_environment(name))
+                        self.resolve(value, self.variable(name))
                     }
                     ("file", Some(name)) => {
                         note(json!({ "file": name }), format!("file {name}"));
@@ -97,7 +97,7 @@ impl Section<'_, '_> {
         }
     }
 
-    fn from_environment(&self, name: &str) -> Result<String, String> {
+    fn variable(&self, name: &str) -> Result<String, String> {
         match self.reader.overrides.environment.get(name) {
             Some(text) if text.is_empty() => Err(format!("the variable {name} is empty")),
             Some(text) => Ok(text.clone()),

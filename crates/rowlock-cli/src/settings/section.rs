@@ -183,9 +183,24 @@ impl<'r, 't> Section<'r, 't> {
 
     /// A setting that may be missing.
     pub(crate) fn optional<T: Setting>(&self, key: &'static str) -> Option<T> {
-        let (value, origin) = self.find(key)?;
+        let Some((value, origin)) = self.find(key) else {
+            // Where there are few of them, what is not set is worth showing too.
+            if self.in_environment {
+                self.note_unset(key);
+            }
+            return None;
+        };
         self.note(key, &value, origin);
         Some(value)
+    }
+
+    fn note_unset(&self, key: &str) {
+        self.reader.note(
+            self.path_of(key),
+            Value::Null,
+            "not set".into(),
+            Origin::Default,
+        );
     }
 
     /// A setting with a default that must lie within bounds.
@@ -398,9 +413,11 @@ pub(crate) fn type_text(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-/// JSON without the quotes around texts.
+/// As people read it: texts without quotes, `-` for nothing.
 pub(crate) fn plain(value: &Value) -> String {
-    value
-        .as_str()
-        .map_or_else(|| value.to_string(), ToOwned::to_owned)
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
 }

@@ -1,3 +1,11 @@
-//! Tests of the program, driven as people drive it, against real PostgreSQL servers.
+//! The program, driven as people drive it: real processes, a real PostgreSQL, a real HTTP server.
 
+mod command;
+mod config;
+mod enqueue;
+mod help;
+mod http;
 mod ops;
+mod serve;
+mod signals;
+mod support;

@@ -15,7 +15,7 @@ use crate::settings::CommandSettings;
 use crate::units::duration_text;
 
 /// How much of the standard error becomes the error of the job.
-const ERROR_BYTES_MAX: usize = 8 * 1024;
+const ERROR_BYTES_MAX: usize = 4 * 1024;
 /// When the worker shuts down, the library gives handlers one second after it has told them.
 const SHUTDOWN_GRACE_MAX: Duration = Duration::from_millis(800);
 /// What belongs to the worker and not to its handlers.
