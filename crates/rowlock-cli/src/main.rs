@@ -19,6 +19,7 @@ mod replay;
 mod say;
 mod style;
 mod times;
+mod top;
 mod why;
 mod workers;
 
@@ -78,6 +79,7 @@ enum Command {
     Migrate(migrate::Migrate),
     Queues(queues::Queues),
     Replay(replay::Replay),
+    Top(top::Top),
     Why(why::Why),
     Workers(workers::Workers),
 }
@@ -94,6 +96,7 @@ impl Command {
             Self::Migrate(migrate) => migrate.run(global).await,
             Self::Queues(queues) => queues.run(global).await,
             Self::Replay(replay) => replay.run(global).await,
+            Self::Top(top) => top.run(global).await,
             Self::Why(why) => why.run(global).await,
             Self::Workers(workers) => workers.run(global).await,
         }
