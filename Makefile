@@ -39,4 +39,4 @@ doc:
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps --quiet
 
 schema: ## write sql/schema.sql anew after a change of the SQL
-	ROWLOCK_UPDATE_SCHEMA=1 cargo nextest run -p rowlock --all-features schema_sql
+	ROWLOCK_UPDATE_SCHEMA=1 cargo nextest run -p rowlock sql::dump

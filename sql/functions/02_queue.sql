@@ -1,9 +1,10 @@
 -- Queues: their settings, pausing, and the list of them.
 
--- The settings of a queue; makes its row when there is none yet.
+-- The settings of a queue; makes its row when there is none yet. Some callers run with index scans off.
 create or replace function rowlock.ensure_queue(name text) returns rowlock.queue
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
+  set enable_indexscan = on
 as $$
 declare
   v_queue rowlock.queue;

@@ -137,7 +137,7 @@ as $$
 declare
   v_now   timestamptz := rowlock.clock();
   v_queue rowlock.queue := rowlock.ensure_queue(enqueue_batch.queue);
-  v_bad   record;
+  v_bad   integer;
 begin
   if cardinality(kinds) is distinct from cardinality(payloads)
      or cardinality(priorities) <> cardinality(kinds) or cardinality(run_ats) <> cardinality(kinds)
@@ -150,8 +150,9 @@ begin
     run_ats := array(select coalesce(run_ats[n], v_now + delays_ms[n] * interval '1 ms') from generate_subscripts(delays_ms, 1) n);
   end if;
 
-  -- One pass finds the first item that breaks a rule, and only then it is worth asking which rule.
-  select i.* into v_bad
+  -- One pass finds out whether there is an item that may break a rule, and only then it is worth asking which. A payload is
+  -- suspected for its size before it is measured, so all items have to be asked, not only the first suspect.
+  select 1 into v_bad
     from unnest(kinds, payloads, priorities, run_ats) as i (kind, payload, priority, run_at)
    where kind is null or kind = '' or octet_length(kind) > 200 or kind ~ '[[:cntrl:]]'
       or payload is null or jsonb_typeof(payload) <> 'object' or pg_column_size(payload) > v_queue.max_payload_bytes / 4
@@ -159,12 +160,9 @@ begin
       or run_at not between '2000-01-01 00:00:00+00' and '2999-12-31 00:00:00+00'
    limit 1;
   if found then
-    perform rowlock.check_name('kind', v_bad.kind);
-    if v_bad.priority not between -4 and 4 then
-      perform rowlock.refuse('priority', v_bad.priority::text, 'is out of range: it must be from -4 to 4');
-    end if;
-    perform rowlock.check_time('run_at', v_bad.run_at);
-    -- A large payload may still be within the limit, and then others must be looked at too.
+    perform rowlock.check_name('kind', k) from unnest(kinds) k;
+    perform rowlock.refuse('priority', p::text, 'is out of range: it must be from -4 to 4') from unnest(priorities) p where p not between -4 and 4;
+    perform rowlock.check_time('run_at', r) from unnest(run_ats) r;
     perform rowlock.check_payload(p, v_queue.max_payload_bytes) from unnest(payloads) p;
   end if;
 
@@ -302,6 +300,9 @@ begin
   end if;
   perform rowlock.check_time('run_at', run_at);
   run_at := coalesce(run_at, v_now + delay, v_now);
+  if on_conflict not in ('keep', 'replace') then
+    perform rowlock.refuse('on_conflict', on_conflict, 'is neither keep nor replace');
+  end if;
 
   if num_nonnulls(max_attempts, timeout, expires_at, tags, metadata, unique_key, backoff, trace) = 0 then
     insert into rowlock.job as j (queue, kind, payload, priority, created_at, run_at)
@@ -330,9 +331,10 @@ create or replace function rowlock.enqueue_many(jobs jsonb) returns table (n int
 as $$
 #variable_conflict use_column
 declare
-  v_now  timestamptz := rowlock.clock();
-  v_bad  jsonb;
-  v_each record;
+  v_now     timestamptz := rowlock.clock();
+  v_bad     jsonb;
+  v_bad_key text;
+  v_each    record;
 begin
   if jobs is null or jsonb_typeof(jobs) <> 'array' then
     perform rowlock.refuse('jobs', coalesce(jsonb_typeof(jobs), 'null'), 'is not a JSON list of objects');
@@ -346,6 +348,12 @@ begin
   select e into v_bad from jsonb_array_elements(jobs) e where e ? 'run_at' and e ? 'delay_ms' and e -> 'run_at' <> 'null' and e -> 'delay_ms' <> 'null' limit 1;
   if found then
     perform rowlock.refuse('delay_ms', v_bad ->> 'delay_ms', 'and run_at are both given: say one of them');
+  end if;
+  select t.key, t.value into v_bad_key, v_bad
+    from jsonb_array_elements(jobs) e, jsonb_each(e) t
+   where t.key in ('kind', 'queue', 'run_at') and jsonb_typeof(t.value) not in ('string', 'null') limit 1;
+  if found then
+    perform rowlock.refuse(v_bad_key, v_bad::text, 'is no text');
   end if;
   perform rowlock.whole_number('delay_ms', e -> 'delay_ms', 0, 28401840000000), rowlock.whole_number('priority', e -> 'priority', -4, 4)
      from jsonb_array_elements(jobs) e

@@ -179,11 +179,13 @@ begin
     case when v_moved then v_at end, case when v_moved then v_id end, v_parked, v_visited >= c_visit_max, v_now;
 end $$;
 
--- Puts jobs that killed their workers too often among the dead. The rows are locked by the caller.
+-- Puts jobs that killed their workers too often among the dead. The rows are locked by the caller. (On the settings: 05_ack.sql.)
 create or replace function rowlock.park_poison(queue text, tids tid[], now timestamptz) returns integer
   language sql volatile
   set search_path = pg_catalog, pg_temp
+  set enable_indexscan = off
   set enable_seqscan = off
+  set enable_bitmapscan = off
 as $$
   with gone as (
     delete from rowlock.job j where j.ctid = any (tids) and j.queue = park_poison.queue returning j
@@ -205,7 +207,9 @@ $$;
 create or replace function rowlock.park_finished(queue text, tids tid[], outcome text, now timestamptz) returns integer
   language sql volatile
   set search_path = pg_catalog, pg_temp
+  set enable_indexscan = off
   set enable_seqscan = off
+  set enable_bitmapscan = off
 as $$
   with gone as (
     delete from rowlock.job j where j.ctid = any (tids) and j.queue = park_finished.queue returning j
@@ -294,6 +298,9 @@ declare
   v_queue  text;
   v_left   integer := n;
   v_parked integer;
+  v_more   boolean;
+  v_at     timestamptz[];
+  v_id     bigint[];
   v_job    record;
 begin
   if n is null or n not between 1 and 10000 then
@@ -307,14 +314,21 @@ begin
   -- 62 random bits from a source that nobody can predict; never 0, which means "not leased".
   v_token := (('x' || translate(left(gen_random_uuid()::text, 19), '-', ''))::bit(64)::bigint & 4611686018427387903) | 1;
   foreach v_queue in array queues loop
+    v_at := null;
+    v_id := null;
+    -- This caller keeps no cursor, so when claim_queue stops at its bound (behind thousands of running jobs, say), go on from there.
     loop
       v_parked := 0;
+      v_more := false;
       for v_job in
-        select * from rowlock.claim_queue(v_queue, v_left, worker, v_token, claim.lease_ms, kinds, true, null, null, 0) c
+        select * from rowlock.claim_queue(v_queue, v_left, worker, v_token, claim.lease_ms, kinds, true, v_at, v_id, 0) c
          order by c.id is null, c.priority desc, c.run_at, c.id
       loop
         if v_job.id is null then
           v_parked := v_job.parked;
+          v_more := v_job.more and v_job.cursor_at is not null;
+          v_at := coalesce(v_job.cursor_at, v_at);
+          v_id := coalesce(v_job.cursor_id, v_id);
           continue;
         end if;
         v_left := v_left - 1;
@@ -325,7 +339,7 @@ begin
         metadata := v_job.metadata; trace := v_job.trace;
         return next;
       end loop;
-      exit when v_parked = 0 or v_left <= 0;
+      exit when v_left <= 0 or v_parked = 0 and not v_more;
     end loop;
     exit when v_left <= 0;
   end loop;

@@ -5,7 +5,13 @@
 -- busy (the row is locked by an open transaction, such as the handler's own: try again).
 --
 -- Rows are taken in the order of their ids and with SKIP LOCKED, so that two callers cannot deadlock and one locked row does
--- not hold up the others. The plans are pinned as in 04_claim.sql.
+-- not hold up the others.
+--
+-- The plans are pinned, because statistics made while the table was small had the rows looked for by walking over the whole
+-- queue in the claim index, and a session keeps such a plan while the queue grows:
+--   * What goes by ctid runs with index scans off, so that only the TID scan is left.
+--   * What goes by id (hold) asks for a range of one id in order, with sorts off: only the primary key gives that order. For
+--     `id = x` the claim index would do as well, and costs the same as long as the table is empty.
 
 create or replace function rowlock.check_ack(ids bigint[], tokens bigint[], others integer[] default '{}') returns void
   language plpgsql immutable
@@ -26,8 +32,10 @@ create or replace function rowlock.hold(
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan
+  set enable_indexscan = on
   set enable_seqscan = off
   set enable_bitmapscan = off
+  set enable_sort = off
   set enable_hashjoin = off
   set enable_mergejoin = off
   set enable_material = off
@@ -36,12 +44,13 @@ as $$
 #variable_conflict use_column
 begin
   with locked as materialized (
-    select i.n, j.ctid as tid
-      from unnest(ids, tokens) with ordinality as i (id, token, n)
-      join rowlock.job j on j.id = i.id
-     where j.queue = hold.queue and j.token = i.token and i.token <> 0
-     order by i.id
-       for update of j skip locked
+    select i.n, l.tid
+      from (select u.id, u.token, u.n from unnest(ids, tokens) with ordinality as u (id, token, n) where u.token <> 0 order by u.id) i,
+           lateral (select j.ctid as tid
+                      from rowlock.job j
+                     where j.id between i.id and i.id and j.queue = hold.queue and j.token = i.token
+                     order by j.id
+                       for update skip locked) l
   )
   select coalesce(array_agg(n::integer), '{}'), coalesce(array_agg(tid), '{}') into held, tids from locked;
 
@@ -50,8 +59,9 @@ begin
   if cardinality(held) < cardinality(ids) then
     select coalesce(array_agg(r.id) filter (where not r.there), '{}'), coalesce(array_agg(r.id) filter (where r.there), '{}')
       into lost, busy
-      from (select i.id, exists (select from rowlock.job j
-                                  where j.id = i.id and j.queue = hold.queue and j.token = i.token and i.token <> 0) as there
+      from (select i.id, coalesce((select true from rowlock.job j
+                                    where j.id between i.id and i.id and j.queue = hold.queue and j.token = i.token and i.token <> 0
+                                    order by j.id), false) as there
               from unnest(ids, tokens) with ordinality as i (id, token, n)
              where i.n <> all (held)) r;
   end if;
@@ -65,6 +75,7 @@ create or replace function rowlock.finish_done(
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan
+  set enable_indexscan = off
   set enable_seqscan = off
   set enable_bitmapscan = off
   set enable_hashjoin = off
@@ -156,6 +167,7 @@ create or replace function rowlock.fail(
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan
+  set enable_indexscan = off
   set enable_seqscan = off
   set enable_bitmapscan = off
   set enable_hashjoin = off
@@ -233,7 +245,9 @@ create or replace function rowlock.snooze(
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan
+  set enable_indexscan = off
   set enable_seqscan = off
+  set enable_bitmapscan = off
   set enable_hashjoin = off
   set enable_mergejoin = off
   set jit = off
@@ -270,7 +284,9 @@ create or replace function rowlock.release(
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan
+  set enable_indexscan = off
   set enable_seqscan = off
+  set enable_bitmapscan = off
   set enable_hashjoin = off
   set enable_mergejoin = off
   set jit = off
@@ -306,7 +322,9 @@ create or replace function rowlock.extend(
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan
+  set enable_indexscan = off
   set enable_seqscan = off
+  set enable_bitmapscan = off
   set enable_hashjoin = off
   set enable_mergejoin = off
   set jit = off
@@ -339,7 +357,9 @@ end $$;
 create or replace function rowlock.progress(queue text, id bigint, token bigint, progress jsonb) returns text
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
+  set enable_indexscan = off
   set enable_seqscan = off
+  set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare

@@ -12,7 +12,7 @@
 -- Only workers disarm. A producer may roll back, and a sequence does not.
 --
 -- Messages on the channel: "ring QUEUE" there is something to do; "rewind QUEUE" something came up behind the cursors;
--- "queue NAME" a new queue; "cancel QUEUE ID" a running job is asked to stop; "stop WORKER" a worker is asked to.
+-- "queue NAME" a new queue; "cancel QUEUE ID" a running job is asked to stop.
 
 -- Arms the bells of these queues. Returns a transaction id: when no older transaction is in progress (rowlock.oldest_xid), it
 -- is safe to wait. next_at: when the next scheduled job of these queues is due.
@@ -35,6 +35,15 @@ begin
     perform setval(('rowlock.bell_' || v_slot)::regclass,
       greatest((extract(epoch from v_now) * 1000)::bigint + for_ms, pg_sequence_last_value(('rowlock.bell_' || v_slot)::regclass)));
   end loop;
+  -- The xmax of a snapshot is one past the newest transaction that has *ended*: a producer that has an id but has not ended
+  -- may lie at or above it. So end one here, made after the bells were set: a subtransaction that is given an id (a message in
+  -- the write-ahead log does that, and leaves no row) and is rolled back. Whoever looked too early has a smaller id.
+  begin
+    perform pg_logical_emit_message(true, '@schema', '');
+    raise exception using errcode = 'RL001';
+  exception when sqlstate 'RL001' then
+    null;
+  end;
   xid := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
   select min(n.run_at) into next_at
     from unnest(queues) as q (name),

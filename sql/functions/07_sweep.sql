@@ -5,8 +5,9 @@
 -- 1 % of one core: after a scan of d ms the next is due in max(1000, 100 d) ms. The time of the next one is kept in a
 -- sequence, outside of MVCC.
 --
--- Neither the lock nor the time carries correctness: with overdue = true the time is ignored (a worker says so when it could
--- not scan a queue for long, as two queues may share a sequence).
+-- Neither the lock nor the time carries correctness. Two queues may share a sequence, and the cheap scans of one could keep
+-- the other waiting for ever: with overdue = true (a worker says so when it could not scan a queue for long) a time that is
+-- less than two seconds away is ignored. One further away is the price of a dear scan, and is respected.
 
 -- Returns rows as claim_queue does. Its last row has more = null when it was not this caller's turn.
 create or replace function rowlock.sweep(
@@ -37,7 +38,7 @@ begin
   if sweep.token is null or sweep.token = 0 then
     perform rowlock.refuse('token', sweep.token::text, 'is no token: make a random number for each claim');
   end if;
-  if not overdue and pg_sequence_last_value(v_due) > extract(epoch from c_began) * 1000
+  if pg_sequence_last_value(v_due) > extract(epoch from c_began) * 1000 + case when overdue then 2000 else 0 end
      or not pg_try_advisory_xact_lock(hashtextextended('@schema' || ' sweep ' || from_queue, 0)) then
     queue := from_queue;
     parked := 0;

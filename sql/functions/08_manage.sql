@@ -7,6 +7,8 @@
 --   * Each call does a bounded amount of work. Those that go by a filter return `next`: null when there is nothing left,
 --     else what to pass as `next` to the following call. Run each call in a transaction of its own, until next is null.
 --   * They find out the queue first and then work queue by queue, so that the statements that write name one queue.
+--   * Live jobs are looked up by their primary key whatever the statistics say, in the way that 05_ack.sql explains, and then
+--     changed by their ctid. The collation of those updates keeps the claim index out of the choice; it is the same equality.
 
 create or replace function rowlock.check_ids(ids bigint[]) returns void
   language plpgsql immutable
@@ -87,6 +89,7 @@ create or replace function rowlock.cancel(ids bigint[]) returns table (id bigint
   set plan_cache_mode = force_generic_plan
   set enable_seqscan = off
   set enable_bitmapscan = off
+  set enable_sort = off
   set enable_hashjoin = off
   set enable_mergejoin = off
   set jit = off
@@ -101,16 +104,19 @@ declare
 begin
   perform rowlock.check_ids(ids);
   for v_each in
-    select j.queue, array_agg(j.id order by j.id) as ids
-      from (select distinct u from unnest(cancel.ids) u) as i (id) join rowlock.job j on j.id = i.id
+    select j.queue, array_agg(i.id order by i.id) as ids
+      from (select distinct u from unnest(cancel.ids) u) as i (id),
+           lateral (select j.queue from rowlock.job j where j.id between i.id and i.id order by j.id offset 0) j
      group by j.queue order by j.queue
   loop
     with locked as materialized (
-      select j.id, j.ctid as tid, j.lease_until > v_now as running
-        from unnest(v_each.ids) as i (id) join rowlock.job j on j.id = i.id
-       where j.queue = v_each.queue
-       order by i.id
-         for update of j skip locked
+      select l.*
+        from unnest(v_each.ids) as i (id),  -- in their order
+             lateral (select j.id, j.ctid as tid, j.lease_until > v_now as running
+                        from rowlock.job j
+                       where j.id between i.id and i.id and j.queue = v_each.queue
+                       order by j.id
+                         for update skip locked) l
     )
     select coalesce(array_agg(l.id), '{}') as ids,
            array_agg(l.id) filter (where not running) as waiting, array_agg(l.tid) filter (where not running) as waiting_tids,
@@ -124,13 +130,13 @@ begin
     end if;
     if v_locked.running is not null then
       update rowlock.job j set cancel_at = coalesce(j.cancel_at, v_now)
-       where j.ctid = any (v_locked.running_tids) and j.queue = v_each.queue;
+       where j.ctid = any (v_locked.running_tids) and j.queue = v_each.queue collate "C";
       perform pg_notify('@schema', 'cancel ' || v_each.queue || ' ' || r) from unnest(v_locked.running) r;
       return query select r, 'asked' from unnest(v_locked.running) r;
     end if;
-    select coalesce(array_agg(j.id), '{}') into v_busy
-      from (select unnest(v_each.ids) except select unnest(v_locked.ids)) as i (id) join rowlock.job j on j.id = i.id
-     where j.queue = v_each.queue;
+    v_busy := array(select j.id
+                      from (select unnest(v_each.ids) except select unnest(v_locked.ids)) as i (id),
+                           lateral (select j.id from rowlock.job j where j.id between i.id and i.id and j.queue = v_each.queue order by j.id offset 0) j);
     return query select b, 'busy' from unnest(v_busy) b;
     v_answered := v_answered || v_locked.ids || v_busy;
   end loop;
@@ -231,6 +237,7 @@ create or replace function rowlock.retry(ids bigint[]) returns table (id bigint,
   set plan_cache_mode = force_generic_plan
   set enable_seqscan = off
   set enable_bitmapscan = off
+  set enable_sort = off
   set enable_hashjoin = off
   set enable_mergejoin = off
   set jit = off
@@ -243,41 +250,47 @@ declare
   v_locked bigint[];
   v_busy   bigint[];
   v_done   bigint[];
-  v_rows   integer;
+  v_tid    tid;
+  v_tids   tid[];
 begin
   perform rowlock.check_ids(ids);
   v_left := array(select distinct u from unnest(ids) u);
 
   -- Live ones first: a job that dies or finishes meanwhile is then found where it went.
   for v_each in
-    select j.queue, array_agg(j.id order by j.id) as ids
-      from unnest(v_left) as i (id) join rowlock.job j on j.id = i.id
+    select j.queue, array_agg(i.id order by i.id) as ids
+      from unnest(v_left) as i (id),
+           lateral (select j.queue from rowlock.job j where j.id between i.id and i.id order by j.id offset 0) j
      group by j.queue order by j.queue
   loop
     v_locked := '{}';
-    v_done := '{}';
-    for id, answer in
-      select j.id, case when j.lease_until > v_now then 'running' when j.run_at > v_now or j.cancel_at is not null then 'hastened' else 'ready' end
-        from unnest(v_each.ids) as i (id) join rowlock.job j on j.id = i.id
-       where j.queue = v_each.queue
-       order by i.id
-         for update of j skip locked
+    v_tids := '{}';
+    for id, v_tid, answer in
+      select l.*
+        from unnest(v_each.ids) as i (id),  -- in their order
+             lateral (select j.id, j.ctid, case when j.lease_until > v_now then 'running'
+                                                when j.run_at > v_now or j.cancel_at is not null then 'hastened' else 'ready' end
+                        from rowlock.job j
+                       where j.id between i.id and i.id and j.queue = v_each.queue
+                       order by j.id
+                         for update skip locked) l
     loop
       v_locked := v_locked || id;
       if answer = 'hastened' then
-        v_done := v_done || id;
+        v_tids := v_tids || v_tid;
       end if;
       new_id := id;
       return next;
     end loop;
-    if v_done <> '{}' then
-      update rowlock.job j set run_at = least(j.run_at, v_now), cancel_at = null where j.id = any (v_done) and j.queue = v_each.queue;
+    if v_tids <> '{}' then
+      update rowlock.job j set run_at = least(j.run_at, v_now), cancel_at = null
+       where j.ctid = any (v_tids) and j.queue = v_each.queue collate "C";
       -- The caller's transaction may stay open for long, and everybody's cursor be past this time when it commits.
       perform pg_notify('@schema', 'rewind ' || v_each.queue);
     end if;
-    select coalesce(array_agg(j.id), '{}') into v_busy
-      from (select unnest(v_each.ids) except select unnest(v_locked)) as i (id) join rowlock.job j on j.id = i.id
-     where j.queue = v_each.queue;
+    v_busy := array(select j.id
+                      from (select unnest(v_each.ids) except select unnest(v_locked)) as i (id),
+                           lateral (select j.id from rowlock.job j where j.id between i.id and i.id and j.queue = v_each.queue order by j.id offset 0) j);
     return query select b, null::bigint, 'busy' from unnest(v_busy) b;
     v_left := array(select unnest(v_left) except select unnest(v_locked) except select unnest(v_busy));
   end loop;

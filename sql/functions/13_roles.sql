@@ -57,10 +57,10 @@ begin
       when 'worker' then
         -- Which queues there are, to subscribe by pattern; and the memory of the tables that are worked as queues.
         execute format('grant select on rowlock.queue to %I', role_name);
-        execute format('grant select, insert, update, delete on rowlock.table_failure to %I', role_name);
+        execute format('grant select, insert, update, delete on rowlock.table_failure, rowlock.table_batch to %I', role_name);
       when 'reader' then
         execute format('grant select on rowlock.job, rowlock.finished, rowlock.dead, rowlock.queue, rowlock.worker, rowlock.once, '
-          'rowlock.retained, rowlock.table_failure, rowlock.jobs, rowlock.queues, rowlock.workers to %I', role_name);
+          'rowlock.retained, rowlock.table_failure, rowlock.table_batch, rowlock.jobs, rowlock.queues, rowlock.workers to %I', role_name);
       else
         null;
     end case;

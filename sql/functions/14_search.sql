@@ -300,6 +300,7 @@ declare
   v_left     integer := max_jobs;
   v_visit    integer := greatest(max_jobs, 100);
   v_visited  integer := 0;
+  v_steps    integer := 0;
   v_more     boolean := true;
   v_cut      boolean := false;
 begin
@@ -349,10 +350,12 @@ begin
   end if;
 
   while v_more and v_left > 0 and v_states <> '{}' and (v_walk = 'ids' or v_queue is not null) loop
-    if v_visited >= max_visits or clock_timestamp() > c_began + make_interval(secs => max_ms / 1000.0) then
+    -- The first step is always taken, or a loop of calls would never come to an end.
+    if v_visited >= max_visits or v_steps > 0 and clock_timestamp() > c_began + make_interval(secs => max_ms / 1000.0) then
       v_cut := true;
       exit;
     end if;
+    v_steps := v_steps + 1;
     -- Running jobs are looked for in one queue after the other, so that a long one does not hide the others.
     v_visit := least(case when v_walk = 'front' then c_front else v_visit end, max_visits - v_visited);
     with seen as (

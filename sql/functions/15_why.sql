@@ -193,8 +193,8 @@ begin
     v_free := false;
     return query select 'locked',
       'An open transaction holds its row, and claims pass over it' || coalesce(': ' ||
-        case when v_lock.holder ? 'gid' then format('the prepared transaction %s, since %s.', v_lock.holder ->> 'gid',
-               rowlock.say_span(v_now - (v_lock.holder ->> 'since')::timestamptz))
+        case when v_lock.holder ? 'gid' then format('the prepared transaction %s, open for %s.', v_lock.holder ->> 'gid',
+               rowlock.say_span(clock_timestamp() - (v_lock.holder ->> 'since')::timestamptz))
              else format('process %s (%s), open for %s%s.', v_lock.holder ->> 'pid',
                concat_ws(', ', v_lock.holder ->> 'user', v_lock.holder ->> 'application', v_lock.holder ->> 'state'),
                rowlock.say_span(clock_timestamp() - (v_lock.holder ->> 'since')::timestamptz),
@@ -299,8 +299,8 @@ begin
     if v_ahead.jobs > 0 then
       v_free := false;
       return query select 'behind',
-        format('%s%s in queue %s before it.', case when v_ahead.capped then 'At least ' else '' end,
-          rowlock.say_count(v_ahead.jobs, 'waiting job'), v_job.queue),
+        format('%s%s of queue %s %s before it.', case when v_ahead.capped then 'At least ' else '' end,
+          rowlock.say_count(v_ahead.jobs, 'waiting job'), v_job.queue, case when v_ahead.jobs = 1 then 'comes' else 'come' end),
         jsonb_build_object('jobs', v_ahead.jobs, 'capped', v_ahead.capped);
     end if;
   end if;

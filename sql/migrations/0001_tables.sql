@@ -176,11 +176,24 @@ create table rowlock.table_failure (
   source     text        not null,
   row_key    text        not null,
   failures   integer     not null,
-  retry_at   timestamptz not null,              -- 'infinity': parked until somebody clears it
+  crashes    integer     not null default 0,    -- batches that ended with their process or connection; such a row is worked alone
+  retry_at   timestamptz not null,              -- 'infinity': parked until somebody clears it; '-infinity': a note that blocks nothing
   failed_at  timestamptz not null,
   error      text        not null,
   primary key (source, row_key)
 );
+create index table_failure_alone on rowlock.table_failure (source, retry_at) where crashes > 0;
+
+-- The batches of such rows that are being worked. The batch's transaction holds the advisory lock batch_id and deletes the
+-- row when it commits; so a row here whose lock is free tells of a crash, and of the keys that it happened to.
+create table rowlock.table_batch (
+  source     text        not null,
+  batch_id   bigint      not null,              -- random
+  started_at timestamptz not null,
+  keys       text[]      not null,
+  primary key (source, batch_id)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+alter table rowlock.table_batch alter column keys set storage main;
 
 -- How far the history of a queue has been cleared, where the queue keeps it for a shorter time than others: everything
 -- that finished before `upto` is gone. Written by maintenance, about once a minute at most, never by a job.

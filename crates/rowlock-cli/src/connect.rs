@@ -17,15 +17,9 @@ pub(crate) struct Database {
     )]
     pub(crate) database: Option<String>,
 
-    /// The schema of the queue in that database.
-    #[arg(
-        long,
-        global = true,
-        env = "ROWLOCK_SCHEMA",
-        default_value = "rowlock",
-        value_name = "NAME"
-    )]
-    pub(crate) schema: String,
+    /// The schema of the queue in that database: rowlock, if nothing is said.
+    #[arg(long, global = true, env = "ROWLOCK_SCHEMA", value_name = "NAME")]
+    pub(crate) schema: Option<String>,
 }
 
 impl Database {
@@ -39,6 +33,7 @@ impl Database {
     }
 
     pub(crate) fn client_of(&self, info: ConnInfo) -> anyhow::Result<Client> {
-        Ok(Client::builder().schema(&self.schema).lazy(info)?)
+        let schema = self.schema.as_deref().unwrap_or("rowlock");
+        Ok(Client::builder().schema(schema).lazy(info)?)
     }
 }

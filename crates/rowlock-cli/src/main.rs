@@ -1,28 +1,41 @@
 //! The `rowlock` program: one file for each command.
 
 mod archive;
+mod backoff;
 mod bench;
+mod completions;
+mod config;
 mod confirm;
 mod connect;
 mod dead;
 mod demo;
 mod doctor;
 mod duration;
+mod enqueue;
 mod exit;
 mod jobs;
+mod log;
+mod man;
 mod migrate;
+mod nearest;
+mod notify;
 mod output;
 mod pretty;
 mod progress;
 mod queues;
 mod replay;
 mod say;
+mod serve;
+mod settings;
 mod style;
 mod times;
 mod top;
+mod units;
 mod why;
+mod work;
 mod workers;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -72,15 +85,20 @@ impl Global {
 enum Command {
     Archive(archive::Archive),
     Bench(bench::Bench),
+    Completions(completions::Completions),
+    Config(config::Config),
     Dead(dead::Dead),
     Demo(demo::Demo),
     Doctor(doctor::Doctor),
+    Enqueue(enqueue::Enqueue),
     Jobs(jobs::Jobs),
+    Man(man::Man),
     Migrate(migrate::Migrate),
     Queues(queues::Queues),
     Replay(replay::Replay),
     Top(top::Top),
     Why(why::Why),
+    Work(work::Work),
     Workers(workers::Workers),
 }
 
@@ -89,23 +107,35 @@ impl Command {
         match self {
             Self::Archive(archive) => archive.run(global).await,
             Self::Bench(bench) => bench.run(global).await,
+            Self::Completions(completions) => completions.run(),
+            Self::Config(config) => config.run(global),
             Self::Dead(dead) => dead.run(global).await,
             Self::Demo(demo) => demo.run(&global.database).await,
             Self::Doctor(doctor) => doctor.run(global).await,
+            Self::Enqueue(enqueue) => enqueue.run(global).await,
             Self::Jobs(jobs) => jobs.run(global).await,
+            Self::Man(man) => man.run(),
             Self::Migrate(migrate) => migrate.run(global).await,
             Self::Queues(queues) => queues.run(global).await,
             Self::Replay(replay) => replay.run(global).await,
             Self::Top(top) => top.run(global).await,
             Self::Why(why) => why.run(global).await,
+            Self::Work(work) => work.run(global).await,
             Self::Workers(workers) => workers.run(global).await,
         }
+    }
+
+    /// Whether it starts the log itself, once it knows how.
+    fn has_log_of_its_own(&self) -> bool {
+        matches!(self, Self::Work(_))
     }
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    log_to_stderr();
+    if !cli.command.has_log_of_its_own() {
+        log::errors_to_stderr();
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -127,16 +157,7 @@ fn fail(error: &anyhow::Error) -> ExitCode {
             text = format!("{text}: {cause}");
         }
     }
-    eprintln!("rowlock: {text}");
+    // Where standard error is full or gone, there is nobody to tell.
+    let _ = writeln!(std::io::stderr(), "rowlock: {text}");
     Exit::Failure.into()
-}
-
-/// Logs go to standard error, errors only unless `RUST_LOG` says otherwise.
-fn log_to_stderr() {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("error"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .init();
 }

@@ -11,7 +11,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::client::Client;
 use crate::db::{Connection, Micros, RawJson};
-use crate::error::{Error, Result};
+use crate::error::{Error, Invalid, Result};
 use crate::job::{Due, Expiry, NewJob, whole_ms};
 use crate::validate;
 
@@ -129,6 +129,14 @@ async fn copy(client: &Client, connection: &Connection, jobs: &[NewJob]) -> Resu
     let failed = |e| Error::database(DOING, schema.as_str(), e);
     let whole = jobs.iter().any(|job| job.options_json().is_some());
     let (_, now) = queue_limit(client, connection, &first.queue).await?;
+    for job in jobs {
+        if let Some(Expiry::At(at)) = job.expiry
+            && Micros::from_timestamp(at) <= now
+        {
+            let rule = "has passed: such a job would never run";
+            return Err(Invalid::new("expires_at", at, rule).into());
+        }
+    }
 
     let sink = connection
         .client

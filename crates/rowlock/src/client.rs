@@ -105,6 +105,13 @@ impl Client {
         Self::builder().connect(conninfo).await
     }
 
+    /// As [`connect`](Self::connect), and installs the schema or brings it up to date first.
+    pub async fn connect_and_migrate(conninfo: &str) -> Result<Self> {
+        let client = Self::builder().lazy(ConnInfo::parse(conninfo)?)?;
+        client.migrate().await?;
+        Ok(client)
+    }
+
     /// A client with other settings.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
@@ -113,6 +120,10 @@ impl Client {
     /// Enqueues a job when the returned builder is awaited. The answer comes when the job is durable.
     ///
     /// Calls that are under way at the same time share statements, and so commits.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "a job is given away, as it is with enqueue_many"
+    )]
     pub fn enqueue<J: Job>(&self, job: J) -> Enqueue<'_> {
         Enqueue::new(self, NewJob::of(&job))
     }
@@ -165,6 +176,36 @@ impl Client {
     /// Where this client connects to.
     pub fn conninfo(&self) -> &ConnInfo {
         &self.inner.info
+    }
+
+    /// Runs a statement whose parameters and columns are all `text`, in which `rowlock.` stands for the schema. For the program, which
+    /// reads what the library does not offer; `sql` must be one of a bounded set of texts.
+    #[doc(hidden)]
+    pub async fn query_text(
+        &self,
+        doing: &str,
+        sql: &str,
+        params: &[Option<&str>],
+    ) -> Result<Vec<Vec<Option<String>>>> {
+        let params: Vec<Param<'_>> = params
+            .iter()
+            .map(|param| {
+                (
+                    param as &(dyn tokio_postgres::types::ToSql + Sync),
+                    tokio_postgres::types::Type::TEXT,
+                )
+            })
+            .collect();
+        let rows = self.rows(doing, sql, &params).await?;
+        let text = |row: &tokio_postgres::Row| {
+            (0..row.len())
+                .map(|n| row.try_get(n))
+                .collect::<Result<_, _>>()
+        };
+        rows.iter()
+            .map(text)
+            .collect::<Result<_, _>>()
+            .map_err(|e| Error::database(doing, self.inner.schema.as_str(), e))
     }
 
     pub(crate) fn batcher(&self) -> &Batcher {

@@ -4,9 +4,10 @@
 //! to come: it takes what has gathered while the statements before it were on their way, so batches size themselves and a lone
 //! enqueue pays nothing.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::IntoFuture;
 use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
 
 use futures_util::future::BoxFuture;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -297,7 +298,7 @@ pub(crate) async fn send_all(
     jobs: &[NewJob],
 ) -> Result<Vec<Enqueued>> {
     let mut answers = vec![None; jobs.len()];
-    for places in by_queue(jobs.iter()).into_values() {
+    for places in by_queue(jobs).into_values() {
         for chunk in places.chunks(BATCH_JOBS_MAX) {
             let batch: Vec<&NewJob> = chunk.iter().map(|n| &jobs[*n]).collect();
             for (n, answer) in chunk.iter().zip(send(connection, schema, &batch).await?) {
@@ -308,11 +309,15 @@ pub(crate) async fn send_all(
     Ok(answers.into_iter().flatten().collect())
 }
 
-/// The places of the jobs of each queue.
-fn by_queue<'a>(jobs: impl Iterator<Item = &'a NewJob>) -> HashMap<&'a str, Vec<usize>> {
-    let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
-    for (n, job) in jobs.enumerate() {
+/// The places of the jobs of each queue. Queues and unique keys come in an order that is the same for everybody, so that two
+/// callers with the same keys wait for each other instead of deadlocking.
+fn by_queue(jobs: &[NewJob]) -> BTreeMap<&str, Vec<usize>> {
+    let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (n, job) in jobs.iter().enumerate() {
         places.entry(&job.queue).or_default().push(n);
+    }
+    for places in places.values_mut() {
+        places.sort_by_key(|n| jobs[*n].unique_key.as_deref());
     }
     places
 }
@@ -327,7 +332,7 @@ struct Request {
 pub(crate) struct Batcher {
     pool: Pool,
     schema: Schema,
-    sender: std::sync::OnceLock<mpsc::Sender<Request>>,
+    sender: Mutex<Option<mpsc::Sender<Request>>>,
 }
 
 impl Batcher {
@@ -335,7 +340,20 @@ impl Batcher {
         Self {
             pool,
             schema,
-            sender: std::sync::OnceLock::new(),
+            sender: Mutex::default(),
+        }
+    }
+
+    /// The way to the task, which is started if there is none: the runtime that the last one ran in may be gone.
+    fn sender(&self) -> mpsc::Sender<Request> {
+        let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*sender {
+            Some(sender) if !sender.is_closed() => sender.clone(),
+            _ => {
+                let (new, receiver) = mpsc::channel(4 * BATCH_JOBS_MAX);
+                tokio::spawn(gather(self.pool.clone(), self.schema.clone(), receiver));
+                sender.insert(new).clone()
+            }
         }
     }
 
@@ -343,13 +361,8 @@ impl Batcher {
         let closed = || Error::Closed {
             doing: DOING.into(),
         };
-        let sender = self.sender.get_or_init(|| {
-            let (sender, receiver) = mpsc::channel(4 * BATCH_JOBS_MAX);
-            tokio::spawn(gather(self.pool.clone(), self.schema.clone(), receiver));
-            sender
-        });
         let (reply, answer) = oneshot::channel();
-        sender
+        self.sender()
             .send(Request { job, reply })
             .await
             .map_err(|_| closed())?;

@@ -122,6 +122,15 @@ pub enum Error {
         id: i64,
     },
 
+    /// All connections of the client were in use for too long.
+    #[error(
+        "no connection of this client became free within {waited:?}: allow more with ClientBuilder::connections"
+    )]
+    NoFreeConnection {
+        /// How long the call waited.
+        waited: std::time::Duration,
+    },
+
     /// A worker was put together wrongly.
     #[error("{0}")]
     Setup(String),
@@ -161,6 +170,43 @@ impl Invalid {
     }
 }
 
+/// The names of what our functions refuse (`rowlock.refuse`).
+const REFUSED: &str = "access archive backoff batch cap concurrency created_before days_ahead delay delay_ms details died_before \
+    ended_before error expires_at expires_in_ms fates filter finished_after finished_before from_next host ids \
+    job_id jobs key kind kinds lease_ms max_attempts max_bytes max_crashes max_entries max_jobs max_ms \
+    max_payload_bytes max_rows max_visits metadata move_limit n name new_value next older_than on_conflict option \
+    options outcome paused payload pid place priority progress queue queues rate reason retention retry_ms \
+    role_name run_at running setting settings start_at state tag tags timeout_ms token trace unique_key version";
+
+impl Invalid {
+    /// Takes apart what our functions said: `what 'value' rule`.
+    fn refused(said: &str) -> Self {
+        let taken = said.split_once(' ').and_then(|(what, rest)| {
+            let what = REFUSED.split(' ').find(|known| *known == what)?;
+            let quoted = rest.strip_prefix('E').unwrap_or(rest).strip_prefix('\'')?;
+            // A quote that stands twice is one of the value.
+            let mut from = 0;
+            let end = loop {
+                let at = from + quoted[from..].find('\'')?;
+                if !quoted[at + 1..].starts_with('\'') {
+                    break at;
+                }
+                from = at + 2;
+            };
+            Some(Self {
+                what,
+                value: quoted[..end].replace("''", "'"),
+                rule: quoted[end + 1..].trim_start().to_owned(),
+            })
+        });
+        taken.unwrap_or_else(|| Self {
+            what: "value",
+            value: String::new(),
+            rule: said.to_owned(),
+        })
+    }
+}
+
 impl Error {
     /// Whether the same call may succeed later without anything being changed: the connection broke, the server is restarting
     /// or overloaded, two transactions got in each other's way.
@@ -169,7 +215,7 @@ impl Error {
             Self::Connect(e) => e.is_retryable(),
             Self::Database { source, .. } => is_transient(source),
             Self::Driver { sqlstate, .. } => sqlstate.as_deref().is_some_and(is_transient_code),
-            Self::ReadOnly { .. } | Self::Busy { .. } => true,
+            Self::ReadOnly { .. } | Self::Busy { .. } | Self::NoFreeConnection { .. } => true,
             _ => false,
         }
     }
@@ -199,13 +245,7 @@ impl Error {
         };
         let code = db.code();
         if code == &SqlState::INVALID_PARAMETER_VALUE && db.message().starts_with("rowlock: ") {
-            // Our own functions refuse in our own words already.
-            let rule = db.message().trim_start_matches("rowlock: ").to_owned();
-            return Self::Invalid(Invalid {
-                what: "value",
-                value: doing,
-                rule,
-            });
+            return Self::Invalid(Invalid::refused(&db.message()["rowlock: ".len()..]));
         }
         if code == &SqlState::READ_ONLY_SQL_TRANSACTION {
             return Self::ReadOnly { doing };

@@ -187,8 +187,8 @@ impl NewJob {
     }
 
     /// Refuses what the database would refuse, before it travels. The limit on the payload is the queue's, so it is left to
-    /// the database.
-    pub(crate) fn check(&self) -> Result<(), Invalid> {
+    /// the database. Awaiting an enqueue does this by itself.
+    pub fn check(&self) -> Result<(), Invalid> {
         validate::name("kind", &self.kind)?;
         validate::name("queue", &self.queue)?;
         validate::priority(self.priority)?;
@@ -210,6 +210,7 @@ impl NewJob {
         self.unique_key
             .as_deref()
             .map_or(Ok(()), validate::unique_key)?;
+        self.trace.as_deref().map_or(Ok(()), validate::trace)?;
         if let Some(metadata) = &self.metadata {
             let text = serde_json::to_string(metadata).unwrap_or_default();
             validate::json_object("metadata", &text, validate::METADATA_BYTES_MAX)?;
@@ -388,7 +389,7 @@ impl Options<'_> {
         match job.expiry {
             Some(Expiry::At(at)) => map.serialize_entry("expires_at", &at)?,
             Some(Expiry::After(delay)) => {
-                map.serialize_entry("expires_in_ms", &whole_ms(delay).max(1))?
+                map.serialize_entry("expires_in_ms", &whole_ms(delay).max(1))?;
             }
             None => {}
         }
@@ -494,6 +495,7 @@ mod tests {
             (job().timeout(Duration::ZERO), "timeout"),
             (job().tag("a\nb"), "tag"),
             (job().unique(""), "unique_key"),
+            (job().trace("x".repeat(201)), "trace"),
             (job().metadata("big", "x".repeat(70_000)), "metadata"),
             (job().expires(far), "expires_at"),
             (NewJob::new("email", &[1, 2]).unwrap(), "payload"),

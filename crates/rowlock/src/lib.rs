@@ -1,4 +1,4 @@
-//! Rowlock: the job queue for people who already run Postgres.
+#![doc = include_str!("docs/crate.md")]
 
 mod backoff;
 mod bulk;
@@ -10,6 +10,7 @@ mod job;
 pub mod manage;
 mod migrate;
 mod schema;
+mod table_queue;
 mod tx;
 mod validate;
 mod worker;
@@ -26,6 +27,9 @@ pub use job::{DEFAULT_QUEUE, Enqueued, Job, JobId, JobOptions, NewJob, OnConflic
 pub use migrate::MigrationStatus;
 pub use rowlock_macros::Job;
 pub use schema::Schema;
+pub use table_queue::{
+    OnDone, OnFailed, RowFailure, RowTx, TableQueue, TableQueueBuilder, TableRow, TableStats,
+};
 pub use tx::{BoxError, Transaction};
 pub use worker::{
     BatchHandler, BlockingHandler, CancelReason, Ctx, Done, Fail, FromParts, Handler, IntoOutcome,

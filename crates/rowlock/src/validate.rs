@@ -9,6 +9,8 @@ use crate::error::Invalid;
 
 /// Longest name of a queue, kind or tag, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 200;
+/// Largest payload by default, in bytes of JSON text; a queue may set another limit.
+pub(crate) const PAYLOAD_BYTES_MAX: usize = 1024 * 1024;
 /// Most tags on a job.
 pub(crate) const TAGS_MAX: usize = 32;
 /// Largest metadata of a job, in bytes of JSON text.
@@ -21,6 +23,8 @@ pub(crate) const MAX_ATTEMPTS_MAX: u16 = 1000;
 pub(crate) const TIMEOUT_MAX: Duration = Duration::from_secs(30 * 86_400);
 /// Longest unique key, in bytes.
 pub(crate) const UNIQUE_KEY_BYTES_MAX: usize = 500;
+/// Longest trace context, in bytes.
+pub(crate) const TRACE_BYTES_MAX: usize = 200;
 
 /// The years 2000 to 2999.
 const RUN_AT_RANGE_S: std::ops::Range<i64> = 946_684_800..32_503_593_600;
@@ -135,6 +139,18 @@ pub(crate) fn unique_key(value: &str) -> Result<(), Invalid> {
     }
 }
 
+pub(crate) fn trace(value: &str) -> Result<(), Invalid> {
+    if value.len() <= TRACE_BYTES_MAX && !value.contains('\0') {
+        Ok(())
+    } else {
+        Err(Invalid::new(
+            "trace",
+            value,
+            "must be a text of at most 200 bytes",
+        ))
+    }
+}
+
 /// A payload (or metadata): an object, within the limit, without the NUL character that Postgres cannot store.
 pub(crate) fn json_object(what: &'static str, text: &str, max_bytes: usize) -> Result<(), Invalid> {
     if !text.starts_with('{') {
@@ -178,13 +194,20 @@ pub(crate) fn no_nul(what: &'static str, json: &str) -> Result<(), Invalid> {
 
 /// Makes any text storable: no NUL, and not endless. For error texts, which must never fail an acknowledgement.
 pub(crate) fn storable(text: &str) -> String {
-    const BYTES_MAX: usize = 16 * 1024;
-    let mut end = text.len().min(BYTES_MAX);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    let mut out = text[..end].replace('\0', "\u{fffd}");
-    if end < text.len() {
+    // With the note at its end below what the database would cut again.
+    const BYTES_MAX: usize = 16 * 1024 - 64;
+    let cut = |text: &str| {
+        let mut end = text.len().min(BYTES_MAX);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        end
+    };
+    let whole = cut(text) == text.len();
+    let mut out = text[..cut(text)].replace('\0', "\u{fffd}");
+    let end = cut(&out);
+    if !whole || end < out.len() {
+        out.truncate(end);
         out.push_str(&format!(" [cut: {} bytes]", text.len()));
     }
     out
@@ -241,7 +264,7 @@ mod tests {
             let long = s.repeat(n % 50 + 1);
             let out = storable(&long);
             prop_assert!(!out.contains('\0'));
-            prop_assert!(out.len() <= 16 * 1024 * 3 + 40);
+            prop_assert!(out.len() <= 16 * 1024);
         }
     }
 }

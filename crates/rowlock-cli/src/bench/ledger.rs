@@ -9,7 +9,6 @@ pub(super) struct Ledger {
     /// Microseconds from the beginning to the start of the handler, plus one; 0: not yet.
     started_us: Vec<AtomicU64>,
     began: Instant,
-    total: AtomicU64,
 }
 
 impl Ledger {
@@ -19,7 +18,6 @@ impl Ledger {
             runs: (0..jobs).map(|_| AtomicU8::new(0)).collect(),
             started_us: (0..jobs).map(|_| AtomicU64::new(0)).collect(),
             began: Instant::now(),
-            total: AtomicU64::new(0),
         }
     }
 
@@ -29,7 +27,6 @@ impl Ledger {
         };
         self.runs[n].fetch_add(1, Relaxed);
         self.started_us[n].store(self.now_us() + 1, Relaxed);
-        self.total.fetch_add(1, Relaxed);
     }
 
     /// Microseconds since the ledger was opened.
@@ -41,10 +38,6 @@ impl Ledger {
     pub(super) fn started_us(&self, n: u64) -> Option<u64> {
         let n = usize::try_from(n).ok()?;
         self.started_us.get(n)?.load(Relaxed).checked_sub(1)
-    }
-
-    pub(super) fn total(&self) -> u64 {
-        self.total.load(Relaxed)
     }
 
     /// Fails unless the first `jobs` ran exactly once each.

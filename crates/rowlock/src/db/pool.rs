@@ -8,7 +8,11 @@ use super::{ConnInfo, ConnectError, ConnectOptions, Connection, connect};
 use crate::error::{Error, Result};
 
 #[derive(Clone)]
-pub(crate) struct Pool(managed::Pool<Opener>);
+pub(crate) struct Pool {
+    pool: managed::Pool<Opener>,
+    /// How long a caller waits for a connection to become free.
+    wait: Duration,
+}
 
 /// A connection on loan; it goes back when dropped.
 pub(crate) type Pooled = Object<Opener>;
@@ -53,13 +57,16 @@ impl Pool {
             .runtime(deadpool::Runtime::Tokio1)
             .build();
         // Building fails only for timeouts without a runtime.
-        Self(pool.unwrap_or_else(|e| unreachable!("{e}")))
+        Self {
+            pool: pool.unwrap_or_else(|e| unreachable!("{e}")),
+            wait,
+        }
     }
 
     pub(crate) async fn get(&self) -> Result<Pooled> {
-        Box::pin(self.0.get()).await.map_err(|e| match e {
+        Box::pin(self.pool.get()).await.map_err(|e| match e {
             PoolError::Backend(e) => Error::Connect(e),
-            PoolError::Timeout(_) => Error::Setup("no connection of this client became free in time: raise ClientBuilder::connections".into()),
+            PoolError::Timeout(_) => Error::NoFreeConnection { waited: self.wait },
             other => Error::Setup(other.to_string()),
         })
     }

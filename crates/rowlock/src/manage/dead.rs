@@ -317,15 +317,15 @@ impl<'a> IntoFuture for Discard<'a> {
 /// The end of the time of death that a loop looks at: what dies while it goes on is left for the next one. A job that is redriven
 /// and dies at once would otherwise keep it going for ever.
 async fn dead_by_now(client: &Client, filter: &DeadFilter) -> Result<Option<Micros>> {
-    // A later beginning than now would make an empty stretch, which is refused; it finds nothing either way.
-    if filter.ids.is_some() || filter.died_after.is_some() && filter.died_before.is_some() {
+    if filter.ids.is_some() {
         return Ok(filter.died_before.map(Micros::from_timestamp));
     }
     let now = client.clock().await? + 1.microsecond();
-    let end = match (filter.died_before, filter.died_after) {
-        (Some(before), _) => before.min(now),
-        (None, Some(after)) if after >= now => after + 1.microsecond(),
-        (None, _) => now,
+    let end = filter.died_before.map_or(now, |before| before.min(now));
+    // A beginning that lies ahead finds nothing, which is no reason to be refused.
+    let end = match filter.died_after {
+        Some(after) if after >= end => after + 1.microsecond(),
+        _ => end,
     };
     Ok(Some(Micros::from_timestamp(end)))
 }

@@ -17,6 +17,7 @@ mod look;
 mod queues;
 mod rounds;
 mod row;
+mod settings;
 mod stats;
 mod why;
 mod workers;
@@ -30,7 +31,8 @@ pub use jobs::{
     Cancel, CancelAnswer, Delete, DeleteAnswer, JobError, JobInfo, JobPage, JobState, Place, Retry,
     RetryAnswer,
 };
-pub use queues::{KindInfo, KindSettings, Purge, Purged, QueueInfo, QueueSettings};
+pub use queues::{KindInfo, Purge, Purged, QueueInfo};
+pub use settings::{KindSettings, QueueSettings};
 pub use stats::QueueStats;
 pub use why::{Reason, Why};
 pub use workers::WorkerInfo;

@@ -65,11 +65,11 @@ pub(crate) fn sqlstate(error: &(dyn std::error::Error + 'static)) -> Option<Stri
             return e.code().map(|code| code.code().to_owned());
         }
         #[cfg(feature = "sqlx-0_8")]
-        if let Some(e) = e.downcast_ref::<sqlx_0_8::Error>() {
+        if let Some(e) = e.downcast_ref::<::sqlx_0_8::Error>() {
             return e.as_database_error()?.code().map(Into::into);
         }
         #[cfg(feature = "sqlx-0_9")]
-        if let Some(e) = e.downcast_ref::<sqlx_0_9::Error>() {
+        if let Some(e) = e.downcast_ref::<::sqlx_0_9::Error>() {
             return e.as_database_error()?.code().map(Into::into);
         }
         cause = e.source();

@@ -185,7 +185,7 @@ impl Core {
                     tracing::error!(id = acks[0].attempt.id, error = %e, ?verb, "an outcome cannot be stored");
                     if verb == Verb::Fail {
                         // Even that cannot be stored. Its lease will run out.
-                        self.forget(&acks);
+                        self.forget(acks.iter().map(|a| &a.attempt));
                         return Vec::new();
                     }
                     acks[0].verdict = Verdict::Outcome(Outcome::Dead(format!(
@@ -326,22 +326,12 @@ impl Core {
                     "the lease was lost: another attempt has the job, or this was acknowledged before a connection broke");
             }
         }
-        self.forget(&acks);
+        self.forget(acks.iter().map(|a| &a.attempt));
         if busy.is_empty() {
             Vec::new()
         } else {
             vec![(BUSY_AGAIN, busy)]
         }
-    }
-
-    fn forget(&self, acks: &[Ack]) {
-        {
-            let mut held = lock(&self.held);
-            for ack in acks {
-                held.remove(&ack.attempt.id);
-            }
-        }
-        self.acks_settled.notify_waiters();
     }
 }
 

@@ -184,6 +184,15 @@ impl Attempt {
         !self.answered.swap(true, Relaxed)
     }
 
+    pub(crate) fn is_answered(&self) -> bool {
+        self.answered.load(Relaxed)
+    }
+
+    /// Whether its lease has run out as far as we know: somebody else may have it.
+    pub(crate) fn lease_is_over(&self) -> bool {
+        self.leased_since().elapsed() > self.lease
+    }
+
     pub(crate) fn queue(&self) -> &Arc<str> {
         &self.lane.queue
     }

@@ -9,7 +9,7 @@ use super::Worker;
 use super::attempt::Attempt;
 use super::config::{Config, Queue};
 use super::core::Core;
-use super::ctx::Ctx;
+use super::ctx::{Ctx, with_trace_blocking};
 use super::handler::{BatchHandler, BlockingHandler, Handler, Item, Parts, RawJob, States, decode};
 use super::lease::host_name;
 use super::outcome::{IntoOutcome, Outcome};
@@ -234,6 +234,8 @@ impl WorkerBuilder {
                             states: &states,
                         },
                     );
+                    let trace = ctx.attempt_ref().trace.clone();
+                    let call = move || with_trace_blocking(trace, call);
                     match tokio::task::spawn_blocking(call).await {
                         Ok(outcome) => outcome,
                         Err(e) => match e.try_into_panic() {

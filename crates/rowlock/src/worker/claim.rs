@@ -1,7 +1,7 @@
 //! The claim loop: ask for jobs when there is room, wait when there are none.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
 use tokio_postgres::Row;
@@ -24,6 +24,8 @@ const AHEAD: Duration = Duration::from_millis(30);
 const LOOK_BACK: Duration = Duration::from_millis(50);
 /// …and so often a busy worker looks back for them.
 const LOOK_BACK_EVERY: Duration = Duration::from_millis(20);
+/// After the bell could not be armed.
+const ARM_FAILED: Duration = Duration::from_millis(100);
 /// With so many acknowledgements unsent, claiming more would only pile up.
 const UNSENT_MAX: usize = 20_000;
 
@@ -43,13 +45,20 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>) {
     let mut idle = Idle::new(core.config.poll);
     let mut pace = Pace::new(core.config.ahead_max);
     let mut looked_back = Instant::now();
+    let mut go_on = false;
     loop {
         // Wait for room before looking for jobs.
         let Some(wanted) = core.wait_for_room(&mut pace).await else {
             return;
         };
+        if core.new_lanes.swap(false, Relaxed) {
+            idle.busy();
+        }
 
-        let look_back = if idle.may_be_armed() || looked_back.elapsed() >= LOOK_BACK_EVERY {
+        let look_back = if go_on {
+            // The last one stopped for its own bound, not at the end: looking back again would lead to the same place.
+            Duration::ZERO
+        } else if idle.may_be_armed() || looked_back.elapsed() >= LOOK_BACK_EVERY {
             looked_back = Instant::now();
             idle.look_back().max(LOOK_BACK)
         } else {
@@ -64,6 +73,7 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>) {
             claimed = core.claim(&link, &wanted, look_back) => claimed,
             () = core.stopped.cancelled() => return,
         };
+        go_on = claimed.as_ref().is_ok_and(|claimed| claimed.more);
         match claimed {
             Ok(claimed) if claimed.jobs > 0 || claimed.parked > 0 || claimed.more => {
                 if claimed.more && claimed.jobs >= 50 && idle.may_be_armed() {
@@ -79,9 +89,7 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>) {
                 if core.stopping.is_cancelled() {
                     return;
                 }
-                if core.is_drained() {
-                    core.drained.notify_waiters();
-                }
+                core.tell_if_drained();
                 core.wait_idle(&link, &mut idle, rung).await;
             }
             Err(e) => {
@@ -91,9 +99,7 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>) {
                 } else {
                     Duration::from_secs(1)
                 };
-                if !core.pause(after).await {
-                    return;
-                }
+                core.pause_looking(after).await;
             }
         }
     }
@@ -113,7 +119,7 @@ impl Core {
             self.low_water.store(ahead / 2, Relaxed);
             let (wanted, waiting) = {
                 let slots = lock(&self.slots);
-                (slots.wanted(ahead), slots.waiting())
+                (slots.wanted(ahead, rand::random), slots.waiting())
             };
             // A few at a time would be many claims: wait until a good part of what may wait is used up.
             if wanted.total > 0
@@ -140,12 +146,17 @@ impl Core {
             }
             let began = Instant::now();
             let token = random_token();
+            let rewinds = self.rewinds.load(Relaxed);
             let suspects = wanted.total <= wanted.free;
             let rows = self
                 .send_claim(link, lanes, want, token, suspects, look_back)
                 .await?;
             self.meters.claim.record(began.elapsed().as_secs_f64());
-            let claimed = self.take_in(&rows, token, began, Taken::Claimed { limit: want });
+            let how = Taken::Claimed {
+                limit: want,
+                rewinds,
+            };
+            let claimed = self.take_in(&rows, token, began, how);
             all.jobs += claimed.jobs;
             all.parked += claimed.parked;
             all.more |= claimed.more;
@@ -176,7 +187,7 @@ impl Core {
         let worker = self.worker_id();
         let lease_ms = self.lease_ms();
         let look_back_ms = i32::try_from(look_back.as_millis()).unwrap_or(i32::MAX);
-        self.rows(
+        self.look(
             link,
             "claim jobs",
             SQL,
@@ -239,15 +250,18 @@ impl Core {
                     how,
                 );
             }
-            if let (Taken::Claimed { .. }, Some(at), Some(id)) = (
+            if let (Taken::Claimed { rewinds, .. }, Some(at), Some(id)) = (
                 how,
                 row.get::<_, Option<Vec<Micros>>>(column::CURSOR_AT),
                 row.get::<_, Option<Vec<i64>>>(column::CURSOR_ID),
             ) {
-                lock(&lane.cursor).passed(&at, &id);
+                let mut cursor = lock(&lane.cursor);
+                if self.rewinds.load(Relaxed) == rewinds {
+                    cursor.passed(&at, &id);
+                }
             }
         }
-        if let Taken::Claimed { limit } = how {
+        if let Taken::Claimed { limit, .. } = how {
             claimed.more |= claimed.jobs >= limit;
         }
         claimed
@@ -270,28 +284,28 @@ impl Core {
         let mut attempts = Vec::with_capacity(jobs.len());
         {
             let mut cursor = lock(&lane.cursor);
+            let rewinds_now = self.rewinds.load(Relaxed);
             for row in jobs {
                 let Some(handler) = self.registry.get(row.get(column::KIND)) else {
                     continue;
                 };
                 let attempt = Arc::new(Attempt::new(row, origin, handler.clone()));
                 match how {
-                    Taken::Claimed { .. } => {
-                        cursor.claimed(attempt.priority, attempt.run_at, attempt.id)
+                    Taken::Claimed { rewinds, .. } if rewinds == rewinds_now => {
+                        cursor.claimed(attempt.priority, attempt.run_at, attempt.id);
                     }
                     Taken::Swept { full: true } => {
-                        cursor.rewound(attempt.priority, attempt.run_at, attempt.id)
+                        cursor.rewound(attempt.priority, attempt.run_at, attempt.id);
                     }
-                    Taken::Swept { full: false } => {}
+                    // A cursor that was set back while the claim was under way stays where it is: the claim may not have seen
+                    // what that was for.
+                    Taken::Claimed { .. } | Taken::Swept { full: false } => {}
                 }
                 lane.meters.wait.record(attempt.waited.as_secs_f64());
                 attempts.push(attempt);
             }
         }
-        {
-            let mut held = lock(&self.held);
-            held.extend(attempts.iter().map(|a| (a.id, a.clone())));
-        }
+        self.hold(&attempts);
         let mut slots = lock(&self.slots);
         match how {
             Taken::Claimed { .. } => slots.add(lane.number, attempts),
@@ -306,9 +320,13 @@ impl Core {
         let wait = match step {
             Step::Wait(wait) => wait,
             Step::Arm => {
+                let sent = Instant::now();
                 match self.arm(link).await {
-                    Ok((xid, next_due)) => idle.armed(Instant::now(), xid, next_due),
-                    Err(e) => tracing::debug!(error = %e, "cannot arm the bell"),
+                    Ok((xid, next_due)) => idle.armed(sent, Instant::now(), xid, next_due),
+                    Err(e) => {
+                        tracing::debug!(error = %e, "cannot arm the bell");
+                        self.pause_looking(ARM_FAILED).await;
+                    }
                 }
                 return;
             }
@@ -337,10 +355,10 @@ impl Core {
     async fn arm(&self, link: &Link) -> Result<(i64, Option<Duration>)> {
         let (queues, for_ms) = (self.queue_names(), ARMED_FOR.as_millis() as i32);
         let rows = self
-            .rows(
+            .look(
                 link,
                 "arm the bell",
-                "select xid, (extract(epoch from next_at - rowlock.clock()) * 1000)::bigint from rowlock.arm($1, $2)",
+                "select xid, (ceil(extract(epoch from next_at - rowlock.clock()) * 1000))::bigint from rowlock.arm($1, $2)",
                 &[(&queues, Type::TEXT_ARRAY), (&for_ms, Type::INT4)],
             )
             .await?;
@@ -352,7 +370,7 @@ impl Core {
     async fn disarm(&self, link: &Link) {
         let queues = self.queue_names();
         let _ = self
-            .rows(
+            .look(
                 link,
                 "disarm the bell",
                 "select rowlock.disarm($1)",
@@ -363,7 +381,7 @@ impl Core {
 
     async fn oldest_xid(&self, link: &Link) -> Result<i64> {
         let rows = self
-            .rows(
+            .look(
                 link,
                 "look for open transactions",
                 "select rowlock.oldest_xid()",
@@ -373,9 +391,14 @@ impl Core {
         Ok(rows.first().map_or(0, |r| r.get(0)))
     }
 
-    /// Whether nothing is claimed and nothing waits to be acknowledged.
-    pub(super) fn is_drained(&self) -> bool {
-        lock(&self.held).is_empty()
+    /// A claim found nothing: says so, if nothing is claimed either and nothing waits to be acknowledged.
+    fn tell_if_drained(&self) {
+        // In this order: what a scan brings is held before the scan is over.
+        if self.sweeping.load(SeqCst) {
+            self.look_again.store(true, SeqCst);
+        } else if lock(&self.held).is_empty() {
+            self.drained.notify_waiters();
+        }
     }
 }
 
@@ -383,7 +406,11 @@ impl Core {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Taken {
     /// By a claim that could have brought up to `limit`.
-    Claimed { limit: usize },
+    Claimed {
+        limit: usize,
+        /// How often cursors had been set back before it was sent.
+        rewinds: u64,
+    },
     /// By a full scan; `full`: it had no room for more.
     Swept { full: bool },
 }

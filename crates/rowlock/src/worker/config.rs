@@ -194,6 +194,16 @@ impl Config {
             )
             .into());
         }
+        if !(Duration::from_millis(100)..=Duration::from_secs(3600))
+            .contains(&self.statement_timeout)
+        {
+            return Err(Invalid::new(
+                "statement_timeout",
+                format_args!("{:?}", self.statement_timeout),
+                "must be from 100 ms to 1 h",
+            )
+            .into());
+        }
         if self.ahead_max > 100_000 {
             return Err(Invalid::new("ahead", self.ahead_max, "must be at most 100000").into());
         }

@@ -1,6 +1,7 @@
 //! The core: what the tasks of one worker share.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -54,10 +55,23 @@ pub(super) struct Core {
     pub(super) acks_settled: Notify,
     /// A claim found nothing while nothing was held.
     pub(super) drained: Notify,
+    /// A full scan is under way, and may bring jobs that a claim no longer sees.
+    pub(super) sweeping: AtomicBool,
+    /// A claim found nothing meanwhile, and is to be repeated when the scan is over.
+    pub(super) look_again: AtomicBool,
+    /// There are queues whose bells are not armed yet.
+    pub(super) new_lanes: AtomicBool,
+    /// Counts the times that cursors were set back, so that a claim under way does not undo it. Read and changed under the lock of
+    /// the cursor it is about.
+    pub(super) rewinds: AtomicU64,
+    /// The tasks that claim.
+    pub(super) looking: TaskTracker,
     /// Claim no more.
     pub(super) stopping: CancellationToken,
     /// End the grace period.
     pub(super) hurry: CancellationToken,
+    /// Drop the handlers that have not stopped when they were told to.
+    pub(super) abandoned: CancellationToken,
     /// Drop everything.
     pub(super) stopped: CancellationToken,
     /// The slots that run jobs.
@@ -98,8 +112,14 @@ impl Core {
             slot_freed: Notify::new(),
             acks_settled: Notify::new(),
             drained: Notify::new(),
+            sweeping: AtomicBool::new(false),
+            look_again: AtomicBool::new(false),
+            new_lanes: AtomicBool::new(false),
+            rewinds: AtomicU64::new(0),
+            looking: TaskTracker::new(),
             stopping: CancellationToken::new(),
             hurry: CancellationToken::new(),
+            abandoned: CancellationToken::new(),
             stopped: CancellationToken::new(),
             running: TaskTracker::new(),
             finished: AtomicU64::new(0),
@@ -134,7 +154,8 @@ impl Core {
 
     /// Serves this queue too, if one of the subscriptions means it. Returns whether it is new.
     pub(super) fn subscribe(&self, queue: &str) -> bool {
-        let Some(subscription) = self.config.queues.iter().find(|q| q.means(queue)) else {
+        let mut subscriptions = self.config.queues.iter().enumerate();
+        let Some((rank, subscription)) = subscriptions.find(|(_, q)| q.means(queue)) else {
             return false;
         };
         let mut lanes = lock(&self.lanes);
@@ -142,12 +163,56 @@ impl Core {
             return false;
         }
         let limit = subscription.concurrency.unwrap_or(self.config.concurrency);
-        let n = lock(&self.slots).add_lane(limit, subscription.weight, self.registry.chunk_max());
+        let n =
+            lock(&self.slots).add_lane(rank, limit, subscription.weight, self.registry.chunk_max());
         debug_assert_eq!(n, lanes.all.len());
         let lane = Arc::new(Lane::new(n, queue));
         lanes.by_queue.insert(lane.queue.clone(), n);
         lanes.all.push(lane);
+        self.new_lanes.store(true, Relaxed);
         true
+    }
+
+    /// Makes the next claim look from the start of this queue.
+    pub(super) fn rewind(&self, lane: &Lane) {
+        let mut cursor = lock(&lane.cursor);
+        cursor.reset();
+        self.rewinds.fetch_add(1, Relaxed);
+    }
+
+    /// Keeps claimed jobs until they are settled.
+    pub(super) fn hold(&self, attempts: &[Arc<Attempt>]) {
+        let mut before = Vec::new();
+        {
+            let mut held = lock(&self.held);
+            for attempt in attempts {
+                before.extend(held.insert(attempt.id, attempt.clone()));
+            }
+        }
+        // The lease expired, and the job came back to us: whoever had it here is not the one who has it now.
+        before.iter().for_each(|attempt| self.lose(attempt));
+    }
+
+    /// Whether the attempt is not settled yet.
+    pub(super) fn holds(&self, attempt: &Attempt) -> bool {
+        lock(&self.held)
+            .get(&attempt.id)
+            .is_some_and(|held| held.token == attempt.token)
+    }
+
+    /// The attempts are settled. A newer attempt at the same job, which may be ours too, is not.
+    pub(super) fn forget<'a>(&self, attempts: impl IntoIterator<Item = &'a Arc<Attempt>>) {
+        {
+            let mut held = lock(&self.held);
+            for attempt in attempts {
+                if let Entry::Occupied(entry) = held.entry(attempt.id) {
+                    if entry.get().token == attempt.token {
+                        entry.remove();
+                    }
+                }
+            }
+        }
+        self.acks_settled.notify_waiters();
     }
 
     /// Runs a statement of ours on a link. A connection that does not answer in time is given up.
@@ -174,6 +239,22 @@ impl Core {
         }
     }
 
+    /// As [`rows`](Self::rows), for those who look for jobs: while there is no connection, the end of the worker ends the wait.
+    pub(super) async fn look(
+        &self,
+        link: &Link,
+        doing: &str,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>> {
+        tokio::select! {
+            biased;
+            live = self.live(link, doing) => drop(live?),
+            () = self.stopping.cancelled() => return Err(Error::Closed { doing: doing.into() }),
+        }
+        self.rows(link, doing, sql, params).await
+    }
+
     async fn live(&self, link: &Link, doing: &str) -> Result<Live> {
         link.get().await.map_err(|e| match e {
             LinkError::Stopped => Error::Closed {
@@ -191,7 +272,7 @@ impl Core {
                 self.rows(
                     link,
                     "look up a queue",
-                    "select rowlock.ensure_queue($1)",
+                    "select 1 from rowlock.ensure_queue($1)",
                     &[(&name, Type::TEXT)],
                 )
                 .await?;
@@ -207,6 +288,14 @@ impl Core {
             }
         }
         Ok(new)
+    }
+
+    /// Waits, but not beyond the time when no more jobs are wanted.
+    pub(super) async fn pause_looking(&self, how_long: Duration) {
+        tokio::select! {
+            () = tokio::time::sleep(how_long) => {}
+            () = self.stopping.cancelled() => {}
+        }
     }
 
     /// Waits, but not beyond the end. Returns whether the worker is still to go on.

@@ -19,6 +19,9 @@ use crate::job::JobId;
 use crate::tx::{BoxError, Transaction};
 use crate::validate;
 
+/// After so many ms a row that somebody has locked is tried again.
+const BUSY_WAITS: [u64; 6] = [5, 20, 50, 100, 200, 400];
+
 tokio::task_local! {
     static TRACE: Box<str>;
 }
@@ -33,6 +36,14 @@ pub(super) async fn with_trace<F: Future>(trace: Option<Box<str>>, handler: F) -
     match trace {
         Some(trace) => TRACE.scope(trace, handler).await,
         None => handler.await,
+    }
+}
+
+/// As [`with_trace`], for a handler that blocks its thread.
+pub(super) fn with_trace_blocking<T>(trace: Option<Box<str>>, handler: impl FnOnce() -> T) -> T {
+    match trace {
+        Some(trace) => TRACE.sync_scope(trace, handler),
+        None => handler(),
     }
 }
 
@@ -199,7 +210,8 @@ impl Ctx {
     /// # use rowlock::Ctx;
     /// # struct Bank; impl Bank { async fn charge(&self, _: &str) -> std::io::Result<String> { Ok(String::new()) } }
     /// # async fn f(ctx: Ctx, bank: Bank) -> rowlock::Result<()> {
-    /// let receipt: String = ctx.once("charge", || bank.charge(&ctx.key())).await?;
+    /// let key = ctx.key();
+    /// let receipt: String = ctx.once("charge", || bank.charge(&key)).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -294,20 +306,24 @@ impl Ctx {
             Some(&tid),
             result,
         ];
-        let rows = tx
-            .query_text(&sql, &params)
-            .await
-            .map_err(|e| Error::driver(doing, e))?;
-        let one = |n: usize| rows.first().and_then(|r| r[n].as_deref()) == Some("1");
-        if one(0) {
-            a.completed_in_tx.store(true, Relaxed);
-            Ok(())
-        } else if one(1) {
-            Err(Error::Busy { id: a.id })
-        } else {
-            a.cancel(CancelReason::LeaseLost);
-            Err(Error::LeaseLost { id: a.id })
+        for wait in BUSY_WAITS {
+            let rows = tx
+                .query_text(&sql, &params)
+                .await
+                .map_err(|e| Error::driver(doing, e))?;
+            let one = |n: usize| rows.first().and_then(|r| r[n].as_deref()) == Some("1");
+            if one(0) {
+                a.completed_in_tx.store(true, Relaxed);
+                return Ok(());
+            }
+            if !one(1) {
+                a.cancel(CancelReason::LeaseLost);
+                return Err(Error::LeaseLost { id: a.id });
+            }
+            // Most likely our own renewal of the lease is just under way.
+            tokio::time::sleep(Duration::from_millis(wait)).await;
         }
+        Err(Error::Busy { id: a.id })
     }
 
     pub(super) fn attempt_ref(&self) -> &Arc<Attempt> {

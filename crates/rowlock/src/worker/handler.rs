@@ -22,7 +22,7 @@ use futures_util::future::BoxFuture;
 
 use super::attempt::Attempt;
 use super::ctx::Ctx;
-use super::outcome::{IntoOutcome, Outcome};
+use super::outcome::{IntoOutcome, Outcome, from_error};
 use crate::job::Job;
 
 /// What the worker was given for its handlers, by type.
@@ -191,15 +191,8 @@ impl<T: IntoOutcomes, E: Into<crate::BoxError>> IntoOutcomes for Result<T, E> {
             Ok(all) => all.into_outcomes(n),
             Err(e) => {
                 let error: crate::BoxError = e.into();
-                let text = crate::error::chain(&*error);
-                // The first keeps what the error itself asks for; all get its text.
-                let first = Outcome::retry(error);
-                std::iter::once(first)
-                    .chain((1..n).map(|_| Outcome::Retry {
-                        error: text.clone(),
-                        after: None,
-                    }))
-                    .collect()
+                // What the error asks for goes for all of them.
+                (0..n).map(|_| from_error(&*error)).collect()
             }
         }
     }

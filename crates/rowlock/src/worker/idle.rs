@@ -9,6 +9,10 @@ const SPIN_FIRST: Duration = Duration::from_millis(1);
 const SPIN_FOR: Duration = Duration::from_millis(30);
 /// How long one arming lasts. A dead worker's lapses by itself.
 pub(super) const ARMED_FOR: Duration = Duration::from_millis(3500);
+/// It is renewed when this much of it is over, however rarely the worker polls, so that it never lapses under one that waits.
+const ARM_AGAIN: Duration = Duration::from_millis(2500);
+/// How often at most to ask when the next scheduled job is due.
+const ASK_EVERY: Duration = Duration::from_millis(50);
 /// Polls while older transactions are still in progress.
 const SETTLE_EVERY: Duration = Duration::from_millis(10);
 /// Some transactions never seem to end. What they bring is found by the poll.
@@ -102,28 +106,43 @@ impl Idle {
             }
             Phase::Parked { armed, next_due } => {
                 let age = now.duration_since(*armed);
-                if listening && age >= self.poll {
+                // A job that is scheduled is due at a known time; nobody rings for it. One whose time has come and that is
+                // not to be had is somebody else's: the arming asks for the next.
+                let due = next_due.filter(|due| *due > age);
+                if !listening {
+                    return Step::Wait(due.map_or(poll, |due| poll.min(due - age)));
+                }
+                if due != *next_due && age < ASK_EVERY {
+                    return Step::Wait(ASK_EVERY - age);
+                }
+                if due != *next_due || age >= self.poll.min(ARM_AGAIN) {
                     return Step::Arm;
                 }
-                // A job that is scheduled is due at a known time; nobody rings for it.
-                let due = next_due.map_or(poll, |due| {
-                    due.saturating_sub(age).max(Duration::from_millis(1))
-                });
-                Step::Wait(poll.min(due))
+                Step::Wait(
+                    poll.min(ARM_AGAIN - age)
+                        .min(due.map_or(poll, |due| due - age)),
+                )
             }
         }
     }
 
-    /// The bell is armed. `xid`: which transactions may not have seen that; `next_due`: when the next scheduled job is due.
-    pub(super) fn armed(&mut self, now: Instant, xid: i64, next_due: Option<Duration>) {
+    /// The bell was armed by a statement sent at `sent` and answered at `now`. `xid`: which transactions may not have seen that;
+    /// `next_due`: when the next scheduled job is due.
+    pub(super) fn armed(
+        &mut self,
+        sent: Instant,
+        now: Instant,
+        xid: i64,
+        next_due: Option<Duration>,
+    ) {
         self.phase = match self.phase {
             // It was armed all along: nobody can have missed it.
             Phase::Parked { armed, .. } if now.duration_since(armed) < ARMED_FOR => Phase::Parked {
-                armed: now,
+                armed: sent,
                 next_due,
             },
             _ => Phase::Settling {
-                armed: now,
+                armed: sent,
                 xid,
                 next_due,
             },
@@ -172,7 +191,7 @@ mod tests {
                 Step::Wait(_) => return did,
                 Step::Arm => {
                     did.push("arm");
-                    idle.armed(*now, 7, None);
+                    idle.armed(*now, *now, 7, None);
                 }
                 Step::Settle(d, 7) => {
                     did.push("settle");
@@ -214,7 +233,7 @@ mod tests {
         until_parked(&mut idle, &mut now, 1);
         now += POLL;
         assert_eq!(idle.empty(now, true, 0.5), Step::Arm);
-        idle.armed(now, 9, None);
+        idle.armed(now, now, 9, None);
         assert!(matches!(idle.empty(now, true, 0.5), Step::Wait(_)));
     }
 
@@ -224,7 +243,7 @@ mod tests {
         until_parked(&mut idle, &mut now, 1);
         now += ARMED_FOR;
         assert_eq!(idle.empty(now, true, 0.5), Step::Arm);
-        idle.armed(now, 9, None);
+        idle.armed(now, now, 9, None);
         assert!(matches!(idle.empty(now, true, 0.5), Step::Settle(_, 9)));
     }
 
@@ -233,11 +252,50 @@ mod tests {
         let (mut idle, mut now) = (Idle::new(POLL), Instant::now());
         until_parked(&mut idle, &mut now, 1);
         now += POLL;
-        idle.armed(now, 9, Some(Duration::from_millis(300)));
+        idle.armed(now, now, 9, Some(Duration::from_millis(300)));
         assert_eq!(
             idle.empty(now, true, 0.5),
             Step::Wait(Duration::from_millis(300))
         );
+    }
+
+    #[test]
+    fn the_bell_stays_armed_however_rarely_the_worker_polls() {
+        let (mut idle, mut now) = (Idle::new(Duration::from_secs(3600)), Instant::now());
+        until_parked(&mut idle, &mut now, 1);
+        let mut armed = now;
+        for _ in 0..20 {
+            match idle.empty(now, true, 0.5) {
+                Step::Wait(d) => now += d,
+                Step::Arm => {
+                    assert!(now.duration_since(armed) < ARMED_FOR, "it lapsed");
+                    armed = now;
+                    idle.armed(now, now, 9, None);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(now.duration_since(armed) < ARMED_FOR, "it is never renewed");
+    }
+
+    #[test]
+    fn a_scheduled_job_that_somebody_else_took_does_not_make_it_spin() {
+        for listening in [true, false] {
+            let (mut idle, mut now) = (Idle::new(POLL), Instant::now());
+            until_parked(&mut idle, &mut now, 1);
+            now += POLL;
+            idle.armed(now, now, 9, Some(Duration::from_millis(300)));
+            let (began, mut steps) = (now, 0);
+            while now.duration_since(began) < Duration::from_secs(5) {
+                steps += 1;
+                match idle.empty(now, listening, 0.5) {
+                    Step::Wait(d) => now += d,
+                    Step::Arm => idle.armed(now, now, 9, None),
+                    other => panic!("{other:?}"),
+                }
+            }
+            assert!(steps < 20, "{steps} looks in 5 s, listening: {listening}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use tokio_postgres::types::Type;
@@ -23,22 +24,35 @@ const BATCH_MAX: usize = 1000;
 pub(super) async fn lease_loop(core: Arc<Core>, link: Arc<Link>) {
     let mut beat = Instant::now();
     while core.pause(LOOK_EVERY).await {
-        if let Err(e) = core.renew(&link).await {
-            tracing::warn!(error = %e, "cannot renew leases, will try again");
-        }
-        core.give_up_expired();
+        core.watching_expiry(core.renew(&link)).await;
         if beat.elapsed() >= HEARTBEAT_EVERY {
             beat = Instant::now();
-            if let Err(e) = core.heartbeat(&link).await {
-                tracing::warn!(error = %e, "cannot report that the worker is alive");
-            }
+            let alive = async {
+                if let Err(e) = core.heartbeat(&link).await {
+                    tracing::warn!(error = %e, "cannot report that the worker is alive");
+                }
+            };
+            core.watching_expiry(alive).await;
         }
     }
 }
 
 impl Core {
+    /// Waits for something that talks to the database. It may take long, or never end while there is no connection, and just then the
+    /// handlers must hear that their leases run out.
+    async fn watching_expiry(&self, talk: impl Future<Output = ()>) {
+        tokio::pin!(talk);
+        loop {
+            tokio::select! {
+                () = &mut talk => return self.give_up_expired(),
+                () = tokio::time::sleep(LOOK_EVERY) => self.give_up_expired(),
+                () = self.stopped.cancelled() => return,
+            }
+        }
+    }
+
     /// Renews the leases that are half over.
-    async fn renew(&self, link: &Link) -> Result<()> {
+    async fn renew(&self, link: &Link) {
         let now = Instant::now();
         let mut due: HashMap<(usize, Duration), Vec<Arc<Attempt>>> = HashMap::new();
         for attempt in lock(&self.held).values() {
@@ -52,10 +66,11 @@ impl Core {
         }
         for ((_, lease), attempts) in due {
             for batch in attempts.chunks(BATCH_MAX) {
-                self.renew_batch(link, lease, batch).await?;
+                if let Err(e) = self.renew_batch(link, lease, batch).await {
+                    tracing::warn!(error = %e, "cannot renew leases, will try again");
+                }
             }
         }
-        Ok(())
     }
 
     async fn renew_batch(
@@ -95,10 +110,11 @@ impl Core {
             }
         }
         for id in row.get::<_, Vec<i64>>(2) {
-            // Between our look and this statement it may have been acknowledged: then it is no longer held.
+            // Between our look and this statement it may have been acknowledged: then it is no longer held. One that the handler
+            // has completed in its own transaction is gone as it should be.
             if let Some(attempt) = by_id
                 .get(&id)
-                .filter(|a| lock(&self.held).contains_key(&a.id))
+                .filter(|a| self.holds(a) && !a.completed_in_tx.load(Relaxed))
             {
                 self.lose(attempt);
             }
@@ -112,7 +128,7 @@ impl Core {
         Ok(())
     }
 
-    fn lose(&self, attempt: &Arc<Attempt>) {
+    pub(super) fn lose(&self, attempt: &Arc<Attempt>) {
         if attempt.cancel_reason().is_none() {
             tracing::warn!(id = attempt.id, kind = %attempt.kind, queue = %attempt.queue(), attempt = attempt.number, "the lease was lost");
         }
@@ -125,9 +141,11 @@ impl Core {
         let expired: Vec<Arc<Attempt>> = lock(&self.held)
             .values()
             .filter(|a| {
+                // While the handler's own transaction holds the row, it cannot be renewed, and nobody can take it.
                 a.cancel_reason().is_none()
-                    && a.leased_since().elapsed() > a.lease
+                    && a.lease_is_over()
                     && a.ran().is_some()
+                    && !a.completed_in_tx.load(Relaxed)
             })
             .cloned()
             .collect();
@@ -196,8 +214,7 @@ impl Core {
         let row = rows
             .first()
             .ok_or_else(|| Error::Setup("the worker got no id".into()))?;
-        self.worker
-            .store(row.get(0), std::sync::atomic::Ordering::Relaxed);
+        self.worker.store(row.get(0), Relaxed);
         Ok(())
     }
 

@@ -20,6 +20,7 @@ mod message;
 mod outcome;
 mod registry;
 mod run;
+mod signals;
 mod slots;
 mod stop;
 mod sweep;
@@ -49,6 +50,7 @@ pub use slots::Order;
 pub use stop::Stopped;
 
 use self::core::Core;
+use self::signals::Signals;
 
 /// A worker that is put together and not started yet. See [`Worker::builder`].
 ///
@@ -100,8 +102,8 @@ impl Worker {
         tokio::spawn(ack::ack_loop(core.clone(), ack));
         tokio::spawn(lease::lease_loop(core.clone(), listen.clone()));
         tokio::spawn(wake::wake_loop(core.clone(), listen.clone(), ears));
-        tokio::spawn(sweep::sweep_loop(core.clone(), sweep));
-        tokio::spawn(claim::claim_loop(core.clone(), claim));
+        core.looking.spawn(sweep::sweep_loop(core.clone(), sweep));
+        core.looking.spawn(claim::claim_loop(core.clone(), claim));
 
         let (told, stopped) = watch::channel(None);
         tokio::spawn(end(core.clone(), listen, told));
@@ -110,15 +112,17 @@ impl Worker {
 
     /// Starts it and runs until SIGINT or SIGTERM, then shuts down: softly at first, at once with a second signal.
     pub async fn run_until_signal(self) -> Result<Stopped> {
+        // Before anything runs, so that no signal finds nobody listening, and none is lost between the two.
+        let mut signals = Signals::listen();
         let handle = self.start().await?;
         tokio::select! {
-            () = signal() => {}
+            () = signals.next() => {}
             stopped = handle.stopped() => return Ok(stopped),
         }
         tracing::info!("stopping: finishing what runs; another signal stops at once");
         tokio::select! {
             stopped = handle.shutdown() => Ok(stopped),
-            () = signal() => Ok(handle.shutdown_now().await),
+            () = signals.next() => Ok(handle.shutdown_now().await),
         }
     }
 
@@ -221,24 +225,6 @@ impl std::fmt::Debug for WorkerHandle {
             .field("id", &self.id())
             .field("handled", &self.handled())
             .finish_non_exhaustive()
-    }
-}
-
-async fn signal() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut term) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                _ = tokio::signal::ctrl_c() => {}
-                _ = term.recv() => {}
-            }
-            return;
-        }
-    }
-    if let Err(error) = tokio::signal::ctrl_c().await {
-        tracing::error!(%error, "cannot listen for signals");
-        std::future::pending::<()>().await;
     }
 }
 

@@ -49,7 +49,7 @@ impl Outcome {
 
     /// Failed; tried again by the backoff policy.
     pub fn retry(error: impl Into<BoxError>) -> Self {
-        from_error(error.into())
+        from_error(&*error.into())
     }
 
     /// Failed; tried again after this time.
@@ -89,7 +89,12 @@ impl Outcome {
 /// # assert!(call_upstream().is_err());
 /// ```
 #[derive(Debug)]
-pub struct Fail {
+pub struct Fail(Reason);
+
+/// What a [`Fail`] carries. It stands below the `Fail` in the chain of causes: a wrapper such as `anyhow::Error` hides the type of
+/// what it wraps, but not what that was caused by.
+#[derive(Debug)]
+struct Reason {
     source: BoxError,
     fate: Fate,
 }
@@ -105,44 +110,56 @@ enum Fate {
 impl Fail {
     /// Try again after this time.
     pub fn retry_after(error: impl Into<BoxError>, after: Duration) -> Self {
-        Self {
+        Self(Reason {
             source: error.into(),
             fate: Fate::RetryAfter(after),
-        }
+        })
     }
 
     /// Run again after this time, at no cost.
     pub fn snooze(reason: impl Into<BoxError>, after: Duration) -> Self {
-        Self {
+        Self(Reason {
             source: reason.into(),
             fate: Fate::Snooze(after),
-        }
+        })
     }
 
     /// The job is no longer wanted.
     pub fn cancel(reason: impl Into<BoxError>) -> Self {
-        Self {
+        Self(Reason {
             source: reason.into(),
             fate: Fate::Cancel,
-        }
+        })
     }
 
     /// No further attempt would help.
     pub fn dead(error: impl Into<BoxError>) -> Self {
-        Self {
+        Self(Reason {
             source: error.into(),
             fate: Fate::Dead,
-        }
+        })
     }
 }
 
 impl fmt::Display for Fail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.source.fmt(f)
+        self.0.fmt(f)
     }
 }
 
 impl StdError for Fail {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&self.0)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+impl StdError for Reason {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.source.source()
     }
@@ -185,18 +202,18 @@ impl<T: IntoOutcome, E: Into<BoxError>> IntoOutcome for Result<T, E> {
     fn into_outcome(self) -> Outcome {
         match self {
             Ok(value) => value.into_outcome(),
-            Err(error) => from_error(error.into()),
+            Err(error) => from_error(&*error.into()),
         }
     }
 }
 
 /// An error becomes a retry, unless it, or one of its causes, is a [`Fail`] that says otherwise.
-fn from_error(error: BoxError) -> Outcome {
-    let text = chain(&*error);
-    let mut cause: Option<&(dyn StdError + 'static)> = Some(&*error);
+pub(super) fn from_error(error: &(dyn StdError + 'static)) -> Outcome {
+    let text = chain(error);
+    let mut cause = Some(error);
     while let Some(e) = cause {
-        if let Some(fail) = e.downcast_ref::<Fail>() {
-            return match fail.fate {
+        if let Some(reason) = e.downcast_ref::<Reason>() {
+            return match reason.fate {
                 Fate::RetryAfter(after) => Outcome::Retry {
                     error: text,
                     after: Some(after),
@@ -227,7 +244,7 @@ mod tests {
         let e = Outer(std::io::Error::other("disk on fire"));
         match Err::<(), _>(e).into_outcome() {
             Outcome::Retry { error, after: None } => {
-                assert_eq!(error, "the report is not there: disk on fire")
+                assert_eq!(error, "the report is not there: disk on fire");
             }
             other => panic!("{other:?}"),
         }
@@ -243,6 +260,15 @@ mod tests {
             Outcome::Dead(error) => assert_eq!(error, "sending: no such address"),
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn a_fail_is_found_inside_of_a_wrapper_that_hides_its_type() {
+        let wrapped = anyhow::Error::from(Fail::snooze("not yet", Duration::from_secs(5)));
+        assert!(matches!(
+            Err::<(), _>(wrapped).into_outcome(),
+            Outcome::Snooze(_)
+        ));
     }
 
     #[test]

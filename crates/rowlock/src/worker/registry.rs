@@ -8,15 +8,15 @@ use futures_util::future::BoxFuture;
 use super::attempt::Attempt;
 use super::outcome::Outcome;
 
+type CallOne = dyn Fn(Arc<Attempt>) -> BoxFuture<'static, Outcome> + Send + Sync;
+type CallChunk = dyn Fn(Vec<Arc<Attempt>>) -> BoxFuture<'static, Vec<Outcome>> + Send + Sync;
+
 /// A handler with its types erased.
 pub(crate) enum Call {
     /// Takes one job at a time.
-    One(Box<dyn Fn(Arc<Attempt>) -> BoxFuture<'static, Outcome> + Send + Sync>),
+    One(Box<CallOne>),
     /// Takes up to so many at once and answers for each.
-    Chunk(
-        usize,
-        Box<dyn Fn(Vec<Arc<Attempt>>) -> BoxFuture<'static, Vec<Outcome>> + Send + Sync>,
-    ),
+    Chunk(usize, Box<CallChunk>),
 }
 
 /// A handler and the kinds it takes.

@@ -25,9 +25,12 @@ pub(super) fn fill_slots(core: &Arc<Core>) {
         let Some((lane, jobs)) = lock(&core.slots).next() else {
             return;
         };
-        let slot = core.clone();
-        core.running
-            .spawn(async move { slot.run_slot(lane, jobs).await });
+        let (slot, abandoned) = (core.clone(), core.abandoned.clone());
+        core.running.spawn(async move {
+            abandoned
+                .run_until_cancelled(slot.run_slot(lane, jobs))
+                .await
+        });
     }
 }
 
@@ -56,8 +59,10 @@ impl Core {
     async fn run_jobs(&self, mut jobs: Vec<Arc<Attempt>>) {
         // Whoever lost the lease while it waited has no business starting.
         jobs.retain(|job| self.may_start(job));
+        let mut unanswered = Unanswered { core: self, jobs };
+        let jobs = &unanswered.jobs;
         let Some(first) = jobs.first() else { return };
-        for job in &jobs {
+        for job in jobs {
             job.start();
         }
         let outcomes = match &first.handler.call {
@@ -73,7 +78,7 @@ impl Core {
             }
             Call::Chunk(_, call) => {
                 let timeout = jobs.iter().filter_map(|j| j.timeout).min();
-                let handled = guarded(call(jobs.clone()), timeout, &jobs);
+                let handled = guarded(call(jobs.clone()), timeout, jobs);
                 let span = tracing::info_span!("jobs", n = jobs.len(), kind = %first.kind, queue = %first.queue());
                 match handled.instrument(span).await {
                     Ok(outcomes) => outcomes,
@@ -87,16 +92,24 @@ impl Core {
                 }
             }
         };
-        for (job, outcome) in jobs.into_iter().zip(outcomes) {
+        for (job, outcome) in std::mem::take(&mut unanswered.jobs)
+            .into_iter()
+            .zip(outcomes)
+        {
             self.answer(job, outcome);
         }
     }
 
     fn may_start(&self, job: &Arc<Attempt>) -> bool {
         match job.cancel_reason() {
+            // It waited for so long, with no way to the database, that somebody else may have it.
+            None if job.lease_is_over() => {
+                self.give_back(job);
+                false
+            }
             None => true,
             Some(CancelReason::LeaseLost) => {
-                lock(&self.held).remove(&job.id);
+                self.forget([job]);
                 false
             }
             Some(CancelReason::Cancelled) => {
@@ -138,14 +151,14 @@ impl Core {
                 tracing::warn!(id = job.id, kind = %job.kind, queue = %job.queue(), attempt = job.number, outcome = outcome.name(), error, "job failed");
             }
             Outcome::Snooze(_) | Outcome::Cancel(_) => {
-                tracing::debug!(id = job.id, kind = %job.kind, outcome = outcome.name())
+                tracing::debug!(id = job.id, kind = %job.kind, outcome = outcome.name());
             }
         }
         self.finished.fetch_add(1, Relaxed);
         let verdict = match (job.cancel_reason(), outcome) {
             // The database would refuse it anyway.
             (Some(CancelReason::LeaseLost), _) => {
-                lock(&self.held).remove(&job.id);
+                self.forget([&job]);
                 meters.lost.increment(1);
                 return;
             }
@@ -190,6 +203,27 @@ pub(super) fn panic_text(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("without a text")
 }
 
+/// Answers for jobs whose task ends in the middle: a handler may panic even while it is dropped. Otherwise they would be held, and
+/// their leases renewed, for ever.
+struct Unanswered<'a> {
+    core: &'a Core,
+    jobs: Vec<Arc<Attempt>>,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        for job in self.jobs.drain(..) {
+            self.core.answer(
+                job,
+                Outcome::Retry {
+                    error: "panicked while it was being stopped".into(),
+                    after: None,
+                },
+            );
+        }
+    }
+}
+
 /// Frees a slot, whatever happens to the task that holds it.
 struct FreeOnDrop<'a> {
     core: &'a Arc<Core>,
@@ -220,13 +254,18 @@ impl Drop for FreeOnDrop<'_> {
                 slots.waiting()
             };
             self.core.after_finish(waiting, true);
+            // This task was to run those that wait. Where there is no runtime any more, nobody is.
+            if tokio::runtime::Handle::try_current().is_ok() {
+                fill_slots(self.core);
+            }
         }
     }
 }
 
 impl Core {
     fn after_finish(&self, waiting: usize, idle: bool) {
-        if waiting <= self.low_water.load(Relaxed) {
+        // With a slot idle there is room, however many wait: those are for queues at their limits.
+        if idle || waiting <= self.low_water.load(Relaxed) {
             self.room.notify_one();
         }
         if idle {

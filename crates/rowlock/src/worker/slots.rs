@@ -27,6 +27,8 @@ pub enum Order {
 
 #[derive(Debug)]
 struct Lane<J> {
+    /// Its place in the strict order.
+    rank: usize,
     limit: usize,
     weight: usize,
     /// Most jobs that one handler of this lane takes at once: so many are worth claiming for each slot.
@@ -48,6 +50,10 @@ pub(crate) struct Slots<J> {
     waiting: usize,
     reserved: usize,
     lanes: Vec<Lane<J>>,
+    /// The lanes' numbers in the strict order.
+    ranked: Vec<usize>,
+    /// No job starts any more.
+    closed: bool,
 }
 
 /// How many jobs to ask for.
@@ -70,13 +76,26 @@ impl<J: Waiting> Slots<J> {
             waiting: 0,
             reserved: 0,
             lanes: Vec::new(),
+            ranked: Vec::new(),
+            closed: false,
         }
     }
 
-    /// Adds a lane and returns its number. Lanes are never taken away.
-    pub(crate) fn add_lane(&mut self, limit: usize, weight: usize, chunk: usize) -> usize {
+    /// Adds a lane and returns its number. In strict order, lanes of a lower rank go first, and those of the same rank in the
+    /// order in which they were added. Lanes are never taken away.
+    pub(crate) fn add_lane(
+        &mut self,
+        rank: usize,
+        limit: usize,
+        weight: usize,
+        chunk: usize,
+    ) -> usize {
         let (limit, weight, chunk) = (limit.max(1), weight.max(1), chunk.max(1));
+        let n = self.lanes.len();
+        let place = self.ranked.partition_point(|l| self.lanes[*l].rank <= rank);
+        self.ranked.insert(place, n);
         self.lanes.push(Lane {
+            rank,
             limit,
             weight,
             chunk,
@@ -85,7 +104,12 @@ impl<J: Waiting> Slots<J> {
             credit: 0,
             reserved: 0,
         });
-        self.lanes.len() - 1
+        n
+    }
+
+    /// From now on no job starts.
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
     }
 
     pub(crate) fn running(&self) -> usize {
@@ -115,7 +139,7 @@ impl<J: Waiting> Slots<J> {
     /// The next jobs to run, with their lane: one, or several that their handler takes together. They hold a slot until
     /// [`finish`](Self::finish).
     pub(crate) fn next(&mut self) -> Option<(usize, Vec<J>)> {
-        if self.waiting == 0 || self.running + self.reserved >= self.limit {
+        if self.closed || self.waiting == 0 || self.running + self.reserved >= self.limit {
             return None;
         }
         let n = self.choose()?;
@@ -142,7 +166,7 @@ impl<J: Waiting> Slots<J> {
         let ready =
             |lane: &Lane<J>| !lane.waiting.is_empty() && lane.running + lane.reserved < lane.limit;
         if self.order == Order::Strict || self.lanes.len() == 1 {
-            return self.lanes.iter().position(ready);
+            return self.ranked.iter().copied().find(|n| ready(&self.lanes[*n]));
         }
         let mut best: Option<usize> = None;
         let mut sum = 0;
@@ -168,14 +192,18 @@ impl<J: Waiting> Slots<J> {
         self.running -= 1;
     }
 
-    /// What to claim, when up to `ahead` jobs may wait beyond the free slots.
-    pub(crate) fn wanted(&self, ahead: usize) -> Wanted {
+    /// What to claim, when up to `ahead` jobs may wait beyond the free slots. `luck`, in 0..1 and new with each call, decides which
+    /// lane is asked first where the order is weighted: with one slot free there is no other way to share it.
+    pub(crate) fn wanted(&self, ahead: usize, mut luck: impl FnMut() -> f64) -> Wanted {
         let free = (self.limit).saturating_sub(self.running + self.reserved);
         let mut lanes = Vec::with_capacity(self.lanes.len());
         let weights: usize = self.lanes.iter().map(|l| l.weight).sum();
         let chunk = self.lanes.iter().map(|l| l.chunk).max().unwrap_or(1);
-        let total = (free * chunk + ahead).saturating_sub(self.waiting);
-        for (n, lane) in self.lanes.iter().enumerate() {
+        // Jobs that wait for a lane at its limit cannot use the free slots: they must not keep others from them.
+        let ready = self.ready();
+        let total =
+            (free * chunk).saturating_sub(ready) + ahead.saturating_sub(self.waiting - ready);
+        for (n, lane) in self.ranked.iter().map(|n| (*n, &self.lanes[*n])) {
             let free = lane.limit.saturating_sub(lane.running + lane.reserved);
             let mut room = (free * lane.chunk + ahead).saturating_sub(lane.waiting.len());
             if self.order == Order::Weighted && self.lanes.len() > 1 {
@@ -186,22 +214,42 @@ impl<J: Waiting> Slots<J> {
                 lanes.push((n, room));
             }
         }
-        if self.order == Order::Weighted {
-            lanes.sort_by_key(|(n, _)| std::cmp::Reverse(self.lanes[*n].credit));
+        if self.order == Order::Weighted && lanes.len() > 1 {
+            // Each comes first as often as its weight says.
+            let mut drawn: Vec<(f64, (usize, usize))> = lanes
+                .into_iter()
+                .map(|lane| {
+                    (
+                        -(1.0 - luck()).ln() / self.lanes[lane.0].weight as f64,
+                        lane,
+                    )
+                })
+                .collect();
+            drawn.sort_by(|a, b| a.0.total_cmp(&b.0));
+            lanes = drawn.into_iter().map(|(_, lane)| lane).collect();
         }
         let total = total.min(lanes.iter().map(|(_, room)| room).sum());
         Wanted {
             lanes,
             total,
-            free: free.saturating_sub(self.waiting),
+            free: free.saturating_sub(ready),
         }
+    }
+
+    /// How many of the waiting jobs their lanes have slots for.
+    fn ready(&self) -> usize {
+        let ready = |lane: &Lane<J>| {
+            let free = lane.limit.saturating_sub(lane.running + lane.reserved);
+            lane.waiting.len().min(free * lane.chunk)
+        };
+        self.lanes.iter().map(ready).sum()
     }
 
     /// Slots of this lane that nothing runs in and nothing waits for.
     pub(crate) fn free(&self, lane: usize) -> usize {
         let lane = &self.lanes[lane];
         let here = lane.limit.saturating_sub(lane.running + lane.waiting.len());
-        here.min(self.limit.saturating_sub(self.running + self.waiting))
+        here.min(self.limit.saturating_sub(self.running + self.ready()))
     }
 
     /// Keeps the next slot that becomes free in this lane from being used, so that a full scan has a place for what it finds.
@@ -285,7 +333,7 @@ mod tests {
         ) {
             let mut slots = Slots::new(limit, if strict { Order::Strict } else { Order::Weighted });
             for l in limits {
-                slots.add_lane(l, l, 3);
+                slots.add_lane(0, l, l, 3);
             }
             let (mut running, mut reserved): (Vec<(usize, usize)>, Vec<usize>) = (Vec::new(), Vec::new());
             let (mut added, mut started) = (0, 0);
@@ -325,7 +373,7 @@ mod tests {
                     prop_assert!(running.iter().filter(|r| r.0 == n).count() <= *l);
                 }
                 prop_assert_eq!(slots.waiting(), added - started);
-                let wanted = slots.wanted(4);
+                let wanted = slots.wanted(4, || 0.5);
                 prop_assert!(wanted.total <= limit * 3 + 4);
                 prop_assert!(wanted.free <= limit - slots.running());
             }
@@ -336,8 +384,8 @@ mod tests {
     #[test]
     fn strict_order_empties_the_first_lane_first() {
         let mut slots = Slots::new(10, Order::Strict);
-        slots.add_lane(10, 1, 1);
-        slots.add_lane(10, 9, 1);
+        slots.add_lane(0, 10, 1, 1);
+        slots.add_lane(1, 10, 9, 1);
         slots.add(1, [ONE; 3]);
         slots.add(0, [ONE; 2]);
         let order: Vec<usize> = std::iter::from_fn(|| slots.next())
@@ -347,10 +395,40 @@ mod tests {
     }
 
     #[test]
+    fn strict_order_goes_by_rank_not_by_when_a_lane_was_added() {
+        let mut slots = Slots::new(10, Order::Strict);
+        for rank in [1, 0, 1, 0] {
+            let lane = slots.add_lane(rank, 10, 1, 1);
+            slots.add(lane, [ONE]);
+        }
+        let asked: Vec<usize> = slots
+            .wanted(0, || 0.5)
+            .lanes
+            .iter()
+            .map(|(n, _)| *n)
+            .collect();
+        assert_eq!(asked, [1, 3, 0, 2]);
+        let order: Vec<usize> = std::iter::from_fn(|| slots.next())
+            .map(|(lane, _)| lane)
+            .collect();
+        assert_eq!(order, [1, 3, 0, 2]);
+    }
+
+    #[test]
+    fn nothing_starts_when_they_are_closed() {
+        let mut slots = Slots::new(10, Order::Strict);
+        slots.add_lane(0, 10, 1, 1);
+        slots.add(0, [ONE; 2]);
+        slots.close();
+        assert!(slots.next().is_none());
+        assert_eq!(slots.drain().len(), 2);
+    }
+
+    #[test]
     fn weighted_order_shares_by_weight() {
         let mut slots = Slots::new(100, Order::Weighted);
-        slots.add_lane(100, 3, 1);
-        slots.add_lane(100, 1, 1);
+        slots.add_lane(0, 100, 3, 1);
+        slots.add_lane(0, 100, 1, 1);
         slots.add(0, [ONE; 60]);
         slots.add(1, [ONE; 60]);
         let first: Vec<usize> = std::iter::from_fn(|| slots.next())
@@ -361,9 +439,40 @@ mod tests {
     }
 
     #[test]
+    fn one_free_slot_is_shared_by_weight() {
+        let mut slots = Slots::new(1, Order::Weighted);
+        slots.add_lane(0, 1, 3, 1);
+        slots.add_lane(0, 1, 1, 1);
+        let mut first = [0, 0];
+        for _ in 0..4000 {
+            let wanted = slots.wanted(0, rand::random);
+            assert_eq!(wanted.total, 1);
+            let lane = wanted.lanes[0].0;
+            first[lane] += 1;
+            slots.add(lane, [ONE]);
+            let (lane, _) = slots.next().unwrap();
+            slots.finish(lane);
+        }
+        assert!((2800..3200).contains(&first[0]), "{first:?}");
+    }
+
+    #[test]
+    fn jobs_that_wait_for_a_full_lane_do_not_keep_others_from_free_slots() {
+        let mut slots = Slots::new(4, Order::Weighted);
+        slots.add_lane(0, 1, 1, 1);
+        slots.add_lane(0, 4, 1, 1);
+        slots.add(0, [ONE; 4]);
+        slots.next().unwrap();
+        assert!(slots.next().is_none(), "the first lane is full");
+        let wanted = slots.wanted(0, || 0.5);
+        assert_eq!((wanted.total, wanted.free, slots.free(1)), (2, 3, 3));
+        assert_eq!(wanted.lanes, [(1, 2)]);
+    }
+
+    #[test]
     fn a_reserved_slot_is_kept_free() {
         let mut slots = Slots::new(1, Order::Strict);
-        slots.add_lane(1, 1, 1);
+        slots.add_lane(0, 1, 1, 1);
         slots.add(0, [ONE; 2]);
         let (lane, _) = slots.next().unwrap();
         slots.reserve(0);

@@ -9,6 +9,8 @@ use super::core::{Core, lock};
 
 /// After a handler was told to stop, it has this long to do so before it is dropped.
 const TOLD_GRACE: Duration = Duration::from_secs(1);
+/// How long a claim that was under way may take; after that, the leases of what it brings have to run out.
+const LOOK_WITHIN: Duration = Duration::from_secs(5);
 /// How long the last acknowledgements may take.
 const FLUSH_WITHIN: Duration = Duration::from_secs(10);
 
@@ -30,26 +32,29 @@ pub struct Stopped {
 pub(super) async fn stop(core: &Arc<Core>, grace: Duration) -> Stopped {
     let mut report = Stopped::default();
     core.stopping.cancel();
-    core.bell.notify_waiters();
-    // Claims under way may still bring jobs: until they are through, new ones are given back as they come.
-    report.given_back += core.give_back_waiting();
-
+    core.looking.close();
     core.running.close();
+    lock(&core.slots).close();
+
+    let given_up = Instant::now() + LOOK_WITHIN;
     let in_time = tokio::select! {
-        in_time = core.wait_for_running(grace) => in_time,
+        in_time = core.wait_for_running(grace, given_up, &mut report) => in_time,
         () = core.hurry.cancelled() => false,
     };
     if !in_time {
         report.interrupted = core.interrupt();
-        if !core.wait_for_running(TOLD_GRACE).await {
+        if !core
+            .wait_for_running(TOLD_GRACE, given_up, &mut report)
+            .await
+        {
             tracing::warn!(
                 jobs = lock(&core.held).len(),
                 "handlers do not stop; their jobs are given back"
             );
         }
     }
-    report.given_back += core.give_back_waiting();
     core.give_back_running();
+    core.abandoned.cancel();
     core.wait_for_acks(FLUSH_WITHIN).await;
     report.unsettled = lock(&core.held).len();
     report.handled = core.finished.load(std::sync::atomic::Ordering::Relaxed);
@@ -63,20 +68,27 @@ impl Core {
         waiting.iter().filter(|job| self.give_back(job)).count()
     }
 
-    /// Waits until no handler runs. Returns false when the time is up.
-    async fn wait_for_running(&self, at_most: Duration) -> bool {
+    /// Waits until no handler runs and no claim is under way, whose jobs would be left leased. Returns false when the time is up. A claim
+    /// that the database does not answer is not waited for beyond `given_up`.
+    async fn wait_for_running(
+        &self,
+        at_most: Duration,
+        given_up: Instant,
+        report: &mut Stopped,
+    ) -> bool {
         tokio::time::timeout(at_most, async {
             loop {
                 let freed = self.slot_freed.notified();
                 tokio::pin!(freed);
                 freed.as_mut().enable();
-                if lock(&self.slots).running() == 0 {
+                let looking = !self.looking.is_empty() && Instant::now() < given_up;
+                report.given_back += self.give_back_waiting();
+                if lock(&self.slots).running() == 0 && !looking {
                     return;
                 }
-                // A claim that was under way may have brought more.
-                self.give_back_waiting();
                 tokio::select! {
                     () = freed => {}
+                    () = self.looking.wait(), if looking => {}
                     () = tokio::time::sleep(Duration::from_millis(50)) => {}
                 }
             }
@@ -91,7 +103,9 @@ impl Core {
         for attempt in held.values() {
             attempt.cancel(CancelReason::Shutdown);
         }
-        held.values().filter(|a| a.ran().is_some()).count()
+        held.values()
+            .filter(|a| a.ran().is_some() && !a.is_answered())
+            .count()
     }
 
     /// Gives back what handlers still hold: whatever they do from here on, it counts for nothing.

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use tokio_postgres::types::Type;
@@ -18,6 +19,9 @@ use crate::error::Result;
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// A queue that this worker could not scan for so long is scanned whatever the others do.
 const OVERDUE: Duration = Duration::from_secs(10);
+/// How long to wait for a slot to become free. Where jobs run longer, several tries are needed; meanwhile other queues have their
+/// turn.
+const RESERVE_FOR: Duration = Duration::from_secs(3);
 const MAINTAIN_EVERY: Duration = Duration::from_secs(60);
 
 /// Scans and keeps house until the worker stops.
@@ -32,40 +36,82 @@ pub(super) async fn sweep_loop(core: Arc<Core>, link: Arc<Link>) {
             () = core.sweep.notified() => {}
             () = core.stopping.cancelled() => return,
         }
+        // Those that have room first: the wait for a slot must not keep them waiting.
+        let mut full: Option<(Instant, Arc<Lane>)> = None;
         for lane in core.lanes() {
-            let since = swept.entry(lane.number).or_insert_with(Instant::now);
-            let overdue = since.elapsed() >= OVERDUE;
-            match core.sweep(&link, &lane, overdue).await {
-                Ok(true) => *since = Instant::now(),
-                Ok(false) => {}
-                Err(e) => {
-                    tracing::warn!(error = %e, queue = %lane.queue, "cannot scan the queue, will try again")
-                }
+            let since = *swept.entry(lane.number).or_insert_with(Instant::now);
+            let slots = lock(&core.slots).free(lane.number);
+            if slots > 0 {
+                core.scan(&link, &lane, slots, &mut swept).await;
+            } else if full.as_ref().is_none_or(|(longest, _)| since < *longest) {
+                full = Some((since, lane));
             }
             if core.stopping.is_cancelled() {
                 return;
             }
         }
+        // Holding a slot free costs a little work, so a worker without one leaves most scans to others.
+        if let Some((since, lane)) = full {
+            if since.elapsed() >= OVERDUE || rand::random::<f64>() < 0.2 {
+                if let Some(_room) = core.reserve(&lane).await {
+                    core.scan(&link, &lane, 1, &mut swept).await;
+                }
+            }
+        }
         if core.config.maintain && maintained.is_none_or(|at| at.elapsed() >= MAINTAIN_EVERY) {
             maintained = Some(Instant::now());
-            if let Err(e) = core.maintain(&link).await {
-                tracing::warn!(error = %e, "cannot keep house, will try again");
+            tokio::select! {
+                kept = core.maintain(&link) => if let Err(e) = kept {
+                    tracing::warn!(error = %e, "cannot keep house, will try again");
+                },
+                () = core.stopping.cancelled() => return,
             }
         }
     }
 }
 
 impl Core {
-    /// Scans one queue, if it is this worker's turn and it has a slot for what it may find. Returns whether it scanned.
-    async fn sweep(self: &Arc<Self>, link: &Link, lane: &Lane, overdue: bool) -> Result<bool> {
-        let Some(room) = self.reserve(lane, overdue).await else {
-            return Ok(false);
-        };
+    /// Scans one queue and remembers when.
+    async fn scan(
+        self: &Arc<Self>,
+        link: &Link,
+        lane: &Lane,
+        slots: usize,
+        swept: &mut HashMap<usize, Instant>,
+    ) {
+        let overdue = swept
+            .get(&lane.number)
+            .is_some_and(|since| since.elapsed() >= OVERDUE);
+        self.sweeping.store(true, SeqCst);
+        let result = self.sweep(link, lane, slots, overdue).await;
+        self.sweeping.store(false, SeqCst);
+        if self.look_again.swap(false, SeqCst) {
+            self.bell.notify_waiters();
+        }
+        match result {
+            Ok(true) => {
+                swept.insert(lane.number, Instant::now());
+            }
+            Ok(false) => {}
+            Err(e) => {
+                tracing::warn!(error = %e, queue = %lane.queue, "cannot scan the queue, will try again");
+            }
+        }
+    }
+
+    /// Scans one queue for up to `slots` jobs, if it is this worker's turn. Returns whether it scanned.
+    async fn sweep(
+        self: &Arc<Self>,
+        link: &Link,
+        lane: &Lane,
+        slots: usize,
+        overdue: bool,
+    ) -> Result<bool> {
         let (token, began) = (random_token(), Instant::now());
-        let want = i32::try_from(room.slots).unwrap_or(i32::MAX);
+        let want = i32::try_from(slots).unwrap_or(i32::MAX);
         let (worker, lease_ms) = (self.worker_id(), self.lease_ms());
         let rows = self
-            .rows(
+            .look(
                 link,
                 "scan a queue",
                 "select * from rowlock.sweep($1, $2, $3, $4, $5, $6, $7)",
@@ -85,7 +131,6 @@ impl Core {
         };
         let Some(full) = more else { return Ok(false) };
         let taken = self.take_in(&rows, token, began, Taken::Swept { full });
-        drop(room);
         if taken.jobs > 0 {
             tracing::debug!(queue = %lane.queue, jobs = taken.jobs, "found behind the cursors");
             fill_slots(self);
@@ -97,44 +142,34 @@ impl Core {
         Ok(true)
     }
 
-    /// Room for what a scan may find: the free slots, or, when there is none, the next one that becomes free. A job whose lease
-    /// expired may kill its worker, and must not wait in line with others that would be blamed for it.
-    async fn reserve(self: &Arc<Self>, lane: &Lane, overdue: bool) -> Option<Room> {
-        let free = lock(&self.slots).free(lane.number);
-        if free > 0 {
-            return Some(Room {
-                core: None,
-                lane: lane.number,
-                slots: free,
-            });
-        }
-        // Holding a slot free costs a little work, so a worker without one leaves most scans to others.
-        if !overdue && rand::random::<f64>() > 0.2 {
-            return None;
-        }
+    /// The next slot of this queue that becomes free, if one does soon. A job whose lease expired may kill its worker, and must not
+    /// wait in line with others that would be blamed for it.
+    async fn reserve(self: &Arc<Self>, lane: &Lane) -> Option<Room> {
         lock(&self.slots).reserve(lane.number);
         let room = Room {
-            core: Some(self.clone()),
+            core: self.clone(),
             lane: lane.number,
-            slots: 1,
         };
-        loop {
-            let freed = self.slot_freed.notified();
-            tokio::pin!(freed);
-            freed.as_mut().enable();
-            if lock(&self.slots).reservation_holds(lane.number) {
-                return Some(room);
+        let wait = async {
+            loop {
+                let freed = self.slot_freed.notified();
+                tokio::pin!(freed);
+                freed.as_mut().enable();
+                if lock(&self.slots).reservation_holds(lane.number) {
+                    return;
+                }
+                freed.await;
             }
-            tokio::select! {
-                () = freed => {}
-                () = self.stopping.cancelled() => return None,
-            }
+        };
+        tokio::select! {
+            () = wait => Some(room),
+            () = self.pause_looking(RESERVE_FOR) => None,
         }
     }
 
     async fn maintain(&self, link: &Link) -> Result<()> {
         for row in self
-            .rows(
+            .look(
                 link,
                 "keep house",
                 "select step, did, detail from rowlock.maintain()",
@@ -152,18 +187,15 @@ impl Core {
     }
 }
 
-/// Slots that a scan may fill; a reservation ends with it.
+/// A slot that is kept free for what a scan finds.
 struct Room {
-    core: Option<Arc<Core>>,
+    core: Arc<Core>,
     lane: usize,
-    slots: usize,
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        if let Some(core) = &self.core {
-            lock(&core.slots).unreserve(self.lane);
-            fill_slots(core);
-        }
+        lock(&self.core.slots).unreserve(self.lane);
+        fill_slots(&self.core);
     }
 }

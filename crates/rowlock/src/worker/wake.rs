@@ -94,7 +94,7 @@ impl Core {
                         *lock(&heard) = true;
                         self.listening.store(true, Relaxed);
                     }
-                    Some(message) => self.heed(message),
+                    Some(message) => self.heed(&message),
                     None => {}
                 }
             }
@@ -124,8 +124,8 @@ impl Core {
         }
     }
 
-    fn heed(&self, message: Message<'_>) {
-        match message {
+    fn heed(&self, message: &Message<'_>) {
+        match *message {
             Message::Ring(queue) => {
                 if self.lane_of(queue).is_some() {
                     self.bell.notify_waiters();
@@ -133,7 +133,7 @@ impl Core {
             }
             Message::Rewind(queue) => {
                 if let Some(number) = self.lane_of(queue) {
-                    lock(&self.lane(number).cursor).reset();
+                    self.rewind(&self.lane(number));
                     self.bell.notify_waiters();
                 }
             }
@@ -154,7 +154,7 @@ impl Core {
     /// Makes the claim loop look at once, from the start of every queue.
     pub(super) fn wake_all(&self) {
         for lane in self.lanes() {
-            lock(&lane.cursor).reset();
+            self.rewind(&lane);
         }
         self.bell.notify_waiters();
     }

@@ -2,4 +2,8 @@
 
 mod derive;
 mod drivers;
+mod manage;
+mod sql;
 mod support;
+mod table_queue;
+mod worker;

@@ -1,0 +1,648 @@
+//! What a claim takes, and in which order.
+
+use super::kit::{
+    claim, complete, enqueue, ids, installed, is, move_clock, number, one, refused, rows, run,
+    stop_clock,
+};
+
+/// Enqueues a job with a time and a priority; its id.
+async fn job(pg: &tokio_postgres::Client, run_at: &str, priority: i32) -> i64 {
+    number(
+        pg,
+        &format!(
+            "select id from rowlock.enqueue('k', run_at => '{run_at}', priority => {priority})"
+        ),
+    )
+    .await
+}
+
+#[tokio::test]
+async fn priority_comes_first_then_time_then_id() {
+    let own = installed().await;
+    let pg = &own.pg;
+    let late = job(pg, "2021-01-02", 0).await;
+    let early = job(pg, "2021-01-01", 0).await;
+    let same_time = job(pg, "2021-01-02", 0).await;
+    let low = job(pg, "2020-01-01", -4).await;
+    let high_late = job(pg, "2022-01-01", 4).await;
+    let high_early = job(pg, "2021-06-01", 4).await;
+    let middle = job(pg, "2023-01-01", 1).await;
+    run(
+        pg,
+        "select rowlock.enqueue('k', delay => '1 hour', priority => 4)",
+    )
+    .await;
+
+    let wanted = [high_early, high_late, middle, early, late, same_time, low];
+    for (n, wanted) in wanted.into_iter().enumerate() {
+        assert_eq!(
+            ids(&claim(pg, "n => 1").await),
+            [wanted],
+            "claim number {}",
+            n + 1
+        );
+    }
+    assert_eq!(
+        claim(pg, "n => 10").await,
+        [],
+        "the last one is not due yet"
+    );
+}
+
+#[tokio::test]
+async fn one_call_answers_in_order_and_takes_no_more_than_n() {
+    let own = installed().await;
+    let pg = &own.pg;
+    let (second, first, third) = (
+        job(pg, "2021-01-02", 0).await,
+        job(pg, "2021-01-01", 3).await,
+        job(pg, "2021-01-03", 0).await,
+    );
+    assert_eq!(ids(&claim(pg, "n => 2").await), [first, second]);
+    assert_eq!(ids(&claim(pg, "n => 2").await), [third]);
+}
+
+#[tokio::test]
+async fn queues_are_emptied_in_the_given_order() {
+    let own = installed().await;
+    let pg = &own.pg;
+    run(pg, "select rowlock.enqueue('k', queue => q, priority => 4) from unnest('{a,b,c}'::text[]) q, generate_series(1, 3)").await;
+    let taken = rows(pg, "select queue from rowlock.claim('{c,a}', 5)").await;
+    assert_eq!(taken, ["c", "c", "c", "a", "a"]);
+    // The library's form bounds each queue too.
+    let taken = rows(pg, "select queue, count(*) from rowlock.claim_batch('{b,a}', '{2,9}', 9, 0, 5) where id is not null group by 1 order by 1").await;
+    assert_eq!(taken, ["a|1", "b|2"]);
+    assert_eq!(
+        one(pg, "select queue from rowlock.job where token = 0").await,
+        "b",
+        "one of b is left, as only two were wanted"
+    );
+}
+
+#[tokio::test]
+async fn two_sessions_take_different_jobs_and_neither_waits() {
+    let own = installed().await;
+    let (pg, other) = (&own.pg, own.another().await);
+    let all = enqueue(pg, 10).await;
+    run(pg, "begin").await;
+    let first = ids(&claim(pg, "n => 4").await);
+    run(&other, "set statement_timeout = '20s'").await;
+    let second = ids(&claim(&other, "n => 10").await);
+    run(pg, "commit").await;
+    assert_eq!(first, all[..4], "the first session takes the oldest");
+    assert_eq!(
+        second,
+        all[4..],
+        "the second takes the others, while the first is still open"
+    );
+}
+
+#[tokio::test]
+async fn many_sessions_at_once_take_each_job_once() {
+    let own = installed().await;
+    run(
+        &own.pg,
+        "insert into rowlock.job (kind, payload) select 'k', '{}' from generate_series(1, 2000)",
+    )
+    .await;
+    let mut sessions = Vec::new();
+    for _ in 0..6 {
+        let pg = own.another().await;
+        sessions.push(tokio::spawn(async move {
+            let mut mine = Vec::new();
+            loop {
+                let taken = claim(&pg, "n => 7").await;
+                if taken.is_empty() {
+                    return mine;
+                }
+                mine.extend(ids(&taken));
+                // Another claim that looked at the same moment may hold the lock of a row until it ends, though it leaves the job
+                // to us: that is busy, never lost.
+                let mut left = taken;
+                while !left.is_empty() {
+                    let said = complete(&pg, &left).await;
+                    let (done, others) = said.split_once('|').expect("three lists");
+                    assert!(others.starts_with("{}|"), "none is lost: {said}");
+                    let done: Vec<&str> = done.trim_matches(['{', '}']).split(',').collect();
+                    left.retain(|h| !done.contains(&&*h.id.to_string()));
+                }
+            }
+        }));
+    }
+    let mut all = Vec::new();
+    for session in sessions {
+        all.extend(session.await.expect("the session ends well"));
+    }
+    // A session may see nothing while the last jobs are locked by others; whatever is left is still there.
+    all.extend(ids(&claim(&own.pg, "n => 2000").await));
+    let count = all.len();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(
+        (count, all.len()),
+        (2000, 2000),
+        "jobs taken, and different ones among them"
+    );
+}
+
+#[tokio::test]
+async fn an_expired_lease_is_claimed_like_any_other_job_and_counted() {
+    let own = installed().await;
+    let pg = &own.pg;
+    let id = enqueue(pg, 1).await[0];
+    stop_clock(pg, 0).await;
+    run(
+        pg,
+        "select * from rowlock.claim(lease_ms => 5000, worker => 12)",
+    )
+    .await;
+    stop_clock(pg, 4_999).await;
+    assert_eq!(claim(pg, "n => 10").await, [], "the lease still holds");
+    stop_clock(pg, 5_000).await;
+    assert_eq!(
+        one(pg, "select state, crashed from rowlock.jobs").await,
+        "ready|t",
+        "the state is derived"
+    );
+    let again = one(
+        pg,
+        "select id, attempt, failures, crashes from rowlock.claim(n => 10)",
+    )
+    .await;
+    assert_eq!(
+        again,
+        format!("{id}|2|0|1"),
+        "a new attempt, and one crash; no failure"
+    );
+    let remembered = one(pg, "select errors -> 0 ->> 'attempt', errors -> 0 ->> 'worker', errors -> 0 ->> 'error', jsonb_array_length(errors) from rowlock.job").await;
+    assert_eq!(
+        remembered,
+        "1|12|the lease expired: the worker died or lost its connection|1"
+    );
+}
+
+/// A claim of the library's form: the ids, and its last row as `cursor|parked|more`.
+async fn claim_batch(pg: &tokio_postgres::Client, arguments: &str) -> (Vec<i64>, String) {
+    let all = rows(
+        pg,
+        &format!("select id, cursor_at is not null, parked, more from rowlock.claim_batch('{{default}}', '{{10}}', 10, 0, 99, {arguments})"),
+    )
+    .await;
+    let (end, jobs): (Vec<&String>, Vec<&String>) =
+        all.iter().partition(|row| row.starts_with("null|"));
+    assert_eq!(
+        end.len(),
+        1,
+        "each queue ends with one row that is no job: {all:?}"
+    );
+    let mut jobs: Vec<i64> = jobs
+        .iter()
+        .map(|row| {
+            row.split('|')
+                .next()
+                .and_then(|id| id.parse().ok())
+                .expect("an id")
+        })
+        .collect();
+    jobs.sort_unstable();
+    (jobs, end[0]["null|".len()..].to_owned())
+}
+
+#[tokio::test]
+async fn a_cursor_skips_what_lies_behind_it_and_a_claim_without_finds_it() {
+    let own = installed().await;
+    let pg = &own.pg;
+    let mut all = Vec::new();
+    for day in 1..=5 {
+        all.push(job(pg, &format!("2021-01-0{day}"), 0).await);
+    }
+    let cursor = format!(
+        "after_at => array_fill('2021-01-03'::timestamptz, array[9]), after_id => array_fill({}::bigint, array[9])",
+        all[2]
+    );
+    assert_eq!(
+        claim_batch(pg, &cursor).await.0,
+        all[3..],
+        "only what comes after the cursor"
+    );
+    assert_eq!(
+        claim_batch(pg, &cursor).await.0,
+        [0; 0],
+        "nothing is left there"
+    );
+    assert_eq!(
+        claim_batch(pg, "suspects => true").await.0,
+        all[..3],
+        "a claim without a cursor is always right"
+    );
+}
+
+#[tokio::test]
+async fn each_priority_has_its_own_cursor() {
+    let own = installed().await;
+    let pg = &own.pg;
+    let (high, low) = (
+        job(pg, "2021-01-01", 4).await,
+        job(pg, "2021-01-01", -4).await,
+    );
+    // Past the high one, before the low one: the entries stand for the priorities 4 down to -4.
+    let cursor = "after_at => array['2022-01-01'::timestamptz] || array_fill('-infinity'::timestamptz, array[8]), after_id => array_fill(0::bigint, array[9])";
+    assert_eq!(claim_batch(pg, cursor).await.0, [low]);
+    assert_eq!(claim_batch(pg, "look_back_ms => 0").await.0, [high]);
+}
+
+#[tokio::test]
+async fn looking_back_finds_what_committed_late() {
+    let own = installed().await;
+    let pg = &own.pg;
+    let id = number(
+        pg,
+        "select id from rowlock.enqueue('k', run_at => now() - interval '3 seconds')",
+    )
+    .await;
+    let old = job(pg, "2021-01-01", 0).await;
+    let cursor =
+        "after_at => array_fill(now(), array[9]), after_id => array_fill(9999::bigint, array[9])";
+    assert_eq!(
+        claim_batch(pg, cursor).await.0,
+        [0; 0],
+        "both lie behind the cursor"
+    );
+    assert_eq!(
+        claim_batch(pg, &format!("{cursor}, look_back_ms => 1000"))
+            .await
+            .0,
+        [0; 0],
+        "not far enough"
+    );
+    assert_eq!(
+        claim_batch(pg, &format!("{cursor}, look_back_ms => 60000"))
+            .await
+            .0,
+        [id],
+        "three seconds are within a minute"
+    );
+    assert_eq!(claim_batch(pg, "look_back_ms => 0").await.0, [old]);
+}
+
+#[tokio::test]
+async fn unknown_kinds_are_left_for_others() {
+    let own = installed().await;
+    let pg = &own.pg;
+    run(
+        pg,
+        "select rowlock.enqueue(k) from unnest('{a,b,a}'::text[]) k",
+    )
+    .await;
+    assert_eq!(
+        rows(
+            pg,
+            "select kind from rowlock.claim(n => 10, kinds => '{a,c}')"
+        )
+        .await,
+        ["a", "a"]
+    );
+    assert_eq!(
+        one(pg, "select kind, attempt from rowlock.job where token = 0").await,
+        "b|0",
+        "the other kind was not touched"
+    );
+    assert_eq!(
+        rows(pg, "select kind from rowlock.claim(n => 10)").await,
+        ["b"]
+    );
+}
+
+#[tokio::test]
+async fn a_paused_queue_gives_nothing_but_takes_jobs_and_acks() {
+    let own = installed().await;
+    let pg = &own.pg;
+    enqueue(pg, 2).await;
+    let running = claim(pg, "n => 1").await;
+    run(pg, "select rowlock.pause('default')").await;
+    assert_eq!(
+        claim(pg, "n => 10").await,
+        [],
+        "nothing is claimed while paused"
+    );
+    enqueue(pg, 1).await;
+    assert_eq!(
+        complete(pg, &running).await,
+        format!("{{{}}}|{{}}|{{}}", running[0].id),
+        "what runs may finish"
+    );
+    run(pg, "select rowlock.resume('default')").await;
+    assert_eq!(claim(pg, "n => 10").await.len(), 2, "after resuming");
+}
+
+#[tokio::test]
+async fn a_paused_kind_is_left_and_the_others_go_on() {
+    let own = installed().await;
+    let pg = &own.pg;
+    run(pg, "select rowlock.enqueue(k) from unnest('{slow,quick}'::text[]) k; select rowlock.pause('default', 'slow')").await;
+    assert_eq!(
+        rows(pg, "select kind from rowlock.claim(n => 10)").await,
+        ["quick"]
+    );
+    run(pg, "select rowlock.resume('default', 'slow')").await;
+    assert_eq!(
+        rows(pg, "select kind from rowlock.claim(n => 10)").await,
+        ["slow"]
+    );
+    assert_eq!(
+        one(pg, "select kinds from rowlock.queue").await,
+        "{}",
+        "nothing is left of the pause"
+    );
+}
+
+#[tokio::test]
+async fn a_suspect_is_not_claimed_ahead() {
+    let own = installed().await;
+    let pg = &own.pg;
+    let all = enqueue(pg, 2).await;
+    claim(pg, "n => 1, lease_ms => 1000").await;
+    move_clock(pg, "1 minute").await;
+    assert_eq!(
+        claim_batch(pg, "suspects => false").await.0,
+        all[1..],
+        "a job whose lease expired needs a free slot"
+    );
+    assert_eq!(claim_batch(pg, "suspects => true").await.0, all[..1]);
+}
+
+#[tokio::test]
+async fn a_claim_visits_a_bounded_number_of_rows_and_says_where_it_stopped() {
+    let own = installed().await;
+    let pg = &own.pg;
+    run(
+        pg,
+        "insert into rowlock.job (kind, payload, run_at) select 'unknown', '{}', '2021-01-01'::timestamptz + g * interval '1 s' from generate_series(1, 5000) g",
+    )
+    .await;
+    let known = number(pg, "select id from rowlock.enqueue('known')").await;
+    let mut at = "null::timestamptz[]".to_owned();
+    let mut id = "null::bigint[]".to_owned();
+    let mut calls = 0;
+    loop {
+        calls += 1;
+        assert!(
+            calls <= 4,
+            "5,000 rows are passed in a few calls of 2,000 and more"
+        );
+        let call = format!(
+            "select coalesce(id, 0), more, cursor_at, cursor_id from rowlock.claim_batch('{{default}}', '{{1}}', 1, 0, 99, \
+             kinds => '{{known}}', after_at => {at}, after_id => {id})"
+        );
+        let all = rows(pg, &call).await;
+        if all.len() == 2 {
+            assert!(
+                all[0].starts_with(&format!("{known}|")),
+                "the known one is found: {all:?}"
+            );
+            break;
+        }
+        let cells: Vec<&str> = all[0].split('|').collect();
+        assert_eq!(cells[1], "t", "the claim stopped at its own bound: {all:?}");
+        assert_ne!(cells[2], "null", "and says where: {all:?}");
+        at = format!("'{}'", cells[2]);
+        id = format!("'{}'", cells[3]);
+    }
+    assert!(calls >= 2, "one call visited all 5,000 rows");
+}
+
+#[tokio::test]
+async fn the_simple_claim_does_not_starve_behind_thousands_of_running_jobs() {
+    let own = installed().await;
+    let pg = &own.pg;
+    run(
+        pg,
+        "insert into rowlock.job (kind, payload, run_at, lease_until, token) \
+         select 'k', '{}', '2021-01-01', now() + interval '1 hour', 5 from generate_series(1, 5000)",
+    )
+    .await;
+    let ready = enqueue(pg, 1).await;
+    assert_eq!(
+        ids(&claim(pg, "n => 1").await),
+        ready,
+        "it keeps no cursor, so it must go on by itself"
+    );
+    let known = number(pg, "select id from rowlock.enqueue('rare')").await;
+    assert_eq!(ids(&claim(pg, "n => 3, kinds => '{rare}'").await), [known]);
+}
+
+#[tokio::test]
+async fn a_job_that_keeps_killing_its_workers_is_parked_as_poison() {
+    let own = installed().await;
+    let pg = &own.pg;
+    run(
+        pg,
+        "select rowlock.set_queue('default', '{\"max_crashes\": 3}')",
+    )
+    .await;
+    let id = number(
+        pg,
+        "select id from rowlock.enqueue('killer', '{\"n\": 1}', tags => '{t}', max_attempts => 50)",
+    )
+    .await;
+    for round in 1..=3 {
+        assert_eq!(
+            claim(pg, &format!("worker => {round}, lease_ms => 1000")).await[0].attempt,
+            round
+        );
+        move_clock(pg, &format!("{round} minutes")).await;
+    }
+    let (jobs, end) = claim_batch(pg, "suspects => true").await;
+    assert_eq!(
+        (jobs.len(), end.as_str()),
+        (0, "f|1|f"),
+        "parked, and the claim says so"
+    );
+    assert_eq!(number(pg, "select count(*) from rowlock.job").await, 0);
+    let dead = one(pg, "select id, reason, attempt, failures, crashes, worker, payload, tags, options from rowlock.dead").await;
+    assert_eq!(
+        dead,
+        format!("{id}|poison|3|0|3|3|{{\"n\": 1}}|{{t}}|{{\"max_attempts\": 50}}")
+    );
+    let errors = rows(pg, "select e ->> 'attempt', e ->> 'worker', e ->> 'error' from rowlock.dead, jsonb_array_elements(errors) e").await;
+    assert_eq!(errors.len(), 3, "all its errors, oldest first: {errors:?}");
+    assert_eq!(
+        errors[0],
+        "1|1|the lease expired: the worker died or lost its connection"
+    );
+    assert_eq!(
+        errors[2],
+        "3|3|poison: the lease expired under this job 3 times; it is parked, not tried again"
+    );
+}
+
+#[tokio::test]
+async fn crashes_are_bounded_by_max_attempts_unless_told_otherwise() {
+    let own = installed().await;
+    let pg = &own.pg;
+    run(pg, "select rowlock.enqueue('k', max_attempts => 1)").await;
+    claim(pg, "lease_ms => 1000").await;
+    move_clock(pg, "1 minute").await;
+    assert_eq!(claim(pg, "n => 5").await, []);
+    assert_eq!(
+        one(pg, "select reason, crashes from rowlock.dead").await,
+        "poison|1"
+    );
+}
+
+#[tokio::test]
+async fn a_job_past_its_expiry_is_never_run() {
+    let own = installed().await;
+    let pg = &own.pg;
+    let id = number(
+        pg,
+        "select id from rowlock.enqueue('k', expires_at => now() + interval '10 minutes')",
+    )
+    .await;
+    let other = number(
+        pg,
+        "select id from rowlock.enqueue('k', run_at => now() + interval '30 seconds')",
+    )
+    .await;
+    move_clock(pg, "11 minutes").await;
+    // The simple form claims again by itself when it parked something.
+    assert_eq!(ids(&claim(pg, "n => 1").await), [other]);
+    assert_eq!(
+        one(
+            pg,
+            "select id, outcome, attempt, started_at is null from rowlock.finished"
+        )
+        .await,
+        format!("{id}|expired|0|t")
+    );
+}
+
+#[tokio::test]
+async fn a_queue_without_history_keeps_nothing_of_expired_jobs() {
+    let own = installed().await;
+    let pg = &own.pg;
+    run(
+        pg,
+        "select rowlock.set_queue('default', '{\"retention\": \"0\"}')",
+    )
+    .await;
+    run(
+        pg,
+        "select rowlock.enqueue('k', expires_at => now() + interval '10 minutes')",
+    )
+    .await;
+    move_clock(pg, "11 minutes").await;
+    assert_eq!(
+        claim_batch(pg, "suspects => true").await,
+        (vec![], "f|1|f".to_owned())
+    );
+    assert_eq!(
+        one(
+            pg,
+            "select (select count(*) from rowlock.job), (select count(*) from rowlock.finished)"
+        )
+        .await,
+        "0|0"
+    );
+}
+
+#[tokio::test]
+async fn a_sweep_finds_what_lies_behind_and_takes_turns() {
+    let own = installed().await;
+    let (pg, other) = (&own.pg, own.another().await);
+    let all = enqueue(pg, 3).await;
+    let sweep = "select coalesce(id, 0), coalesce(more::text, 'not my turn') from rowlock.sweep('default', 2, 0, 7";
+    let before = number(
+        pg,
+        "select (extract(epoch from clock_timestamp()) * 1000)::bigint",
+    )
+    .await;
+    run(pg, "begin").await;
+    assert_eq!(
+        rows(pg, &format!("{sweep})")).await,
+        [
+            format!("{}|not my turn", all[0]),
+            format!("{}|not my turn", all[1]),
+            "0|true".to_owned()
+        ],
+        "two jobs, and a last row that says that there may be more"
+    );
+    assert_eq!(
+        rows(&other, &format!("{sweep}, overdue => true)")).await,
+        ["0|not my turn"],
+        "one at a time in the whole fleet"
+    );
+    run(pg, "commit").await;
+    // When the next one is due is kept in the queue's sequence: a second from now, or later.
+    let sequence = one(pg, "select 'rowlock.sweep_' || no % 32 from rowlock.queue").await;
+    let due = format!("select pg_sequence_last_value('{sequence}') >= {before} + 1000");
+    assert!(
+        is(pg, &due).await,
+        "the next one is due in a second or more"
+    );
+    run(
+        pg,
+        &format!(
+            "select setval('{sequence}', ((extract(epoch from now()) + 3600) * 1000)::bigint)"
+        ),
+    )
+    .await;
+    assert_eq!(
+        rows(&other, &format!("{sweep})")).await,
+        ["0|not my turn"],
+        "it is not due yet"
+    );
+    assert_eq!(
+        rows(&other, &format!("{sweep}, overdue => true)"))
+            .await
+            .len(),
+        2,
+        "unless it is overdue"
+    );
+}
+
+#[tokio::test]
+async fn claims_with_bad_arguments_are_refused() {
+    let own = installed().await;
+    let pg = &own.pg;
+    for (call, said) in [
+        (
+            "rowlock.claim(n => 0)",
+            "22023 rowlock: n '0' is out of range: claim from 1 to 10000 jobs at a time",
+        ),
+        (
+            "rowlock.claim(n => 10001)",
+            "22023 rowlock: n '10001' is out of range: claim from 1 to 10000 jobs at a time",
+        ),
+        (
+            "rowlock.claim('{}')",
+            "22023 rowlock: queues '{}' must name at least one queue",
+        ),
+        (
+            "rowlock.claim(array[null]::text[])",
+            "22023 rowlock: queues '{NULL}' must name at least one queue",
+        ),
+        (
+            "rowlock.claim(lease_ms => 999)",
+            "22023 rowlock: lease_ms '999' is out of range: it must be from 1000 to 86400000",
+        ),
+        (
+            "rowlock.claim_batch('{a}', '{1}', 1, 0, 0)",
+            "22023 rowlock: token '0' is no token: make a random number for each claim",
+        ),
+        (
+            "rowlock.claim_batch('{a}', '{1}', 1, 0, null)",
+            "22023 rowlock: token 'null' is no token: make a random number for each claim",
+        ),
+        (
+            "rowlock.claim_batch('{a}', '{1,2}', 1, 0, 5)",
+            "22023 rowlock: queues '{a}' must come with as many wants, and a want for all",
+        ),
+        (
+            "rowlock.sweep('a', 1, 0, 0)",
+            "22023 rowlock: token '0' is no token: make a random number for each claim",
+        ),
+    ] {
+        assert_eq!(refused(pg, &format!("select * from {call}")).await, said);
+    }
+}

@@ -1,0 +1,210 @@
+//! Migrations: once, all or nothing, side by side.
+
+use rowlock::{Client, ConnInfo, NewJob};
+use rowlock_testkit::TestDb;
+use serde_json::json;
+
+use super::kit::{Session, installed, is, number, one, rows, run};
+use crate::support;
+
+#[tokio::test]
+async fn ten_instances_that_start_together_migrate_once() {
+    let db = TestDb::new().await.expect("a database");
+    let starts = (0..10).map(|_| {
+        let client = support::lazy(&db);
+        async move { client.migrate().await }
+    });
+    for (n, before) in futures_util::future::join_all(starts)
+        .await
+        .into_iter()
+        .enumerate()
+    {
+        let before = before.unwrap_or_else(|e| panic!("instance {n}: {e}"));
+        assert!(
+            before.current == 0 || before.is_current(),
+            "instance {n} found a half-made schema: {before:?}"
+        );
+    }
+    let pg = db.connect().await.expect("a connection");
+    assert!(
+        is(&pg, "select count(*) = max(version) from rowlock.migration").await,
+        "each step was applied once"
+    );
+    assert_eq!(number(&pg, "select count(*) from rowlock.job").await, 0);
+    let client = Client::connect(db.url()).await.expect("migrated");
+    assert!(
+        client
+            .migration_status()
+            .await
+            .expect("a status")
+            .is_current()
+    );
+    client
+        .enqueue_new(NewJob::new("k", &json!({})).expect("a job"))
+        .await
+        .expect("it works");
+}
+
+#[tokio::test]
+async fn a_second_migration_changes_nothing() {
+    let own = installed().await;
+    let made = "select array_agg(xmin::text order by oid) from pg_proc where pronamespace = 'rowlock'::regnamespace";
+    let before = one(&own.pg, made).await;
+    assert!(own.client.migrate().await.expect("migrated").is_current());
+    assert_eq!(
+        one(&own.pg, made).await,
+        before,
+        "not even the functions were made again"
+    );
+}
+
+#[tokio::test]
+async fn a_script_that_fails_leaves_nothing() {
+    let db = TestDb::new().await.expect("a database");
+    let pg = db.connect().await.expect("a connection");
+    // Stands in the way of a function that comes late.
+    run(&pg, "create schema rowlock; create function rowlock.maintain() returns integer language sql as 'select 1'").await;
+    let error = support::lazy(&db)
+        .migrate()
+        .await
+        .expect_err("something is in the way")
+        .to_string();
+    assert!(
+        error.starts_with("cannot migrate the schema \"rowlock\"")
+            && error.contains("cannot change return type"),
+        "{error}"
+    );
+    let left = rows(
+        &pg,
+        "select relname::text from pg_class where relnamespace = 'rowlock'::regnamespace union all \
+         select proname from pg_proc where pronamespace = 'rowlock'::regnamespace",
+    )
+    .await;
+    assert_eq!(left, ["maintain"], "only what was there before");
+    run(&pg, "drop function rowlock.maintain()").await;
+    support::lazy(&db)
+        .migrate()
+        .await
+        .expect("nothing is in the way any more");
+}
+
+#[tokio::test]
+async fn functions_of_an_older_release_are_replaced_and_roles_get_the_new_ones() {
+    let own = installed().await;
+    let role = format!("{}_worker", own.db.name());
+    run(
+        &own.pg,
+        &format!("create role {role}; select rowlock.grant_access('{role}', 'worker'); drop function rowlock.progress; update rowlock.migration set functions = '0.0.1 00'"),
+    )
+    .await;
+    let before = own.client.migrate().await.expect("migrated");
+    assert!(
+        before.pending.is_empty() && !before.functions_current,
+        "{before:?}"
+    );
+    assert!(
+        is(&own.pg, &format!("select has_function_privilege('{role}', 'rowlock.progress(text,bigint,bigint,jsonb)', 'execute')")).await,
+        "the role can use what the upgrade brought"
+    );
+    assert!(is(&own.pg, &format!("select not has_function_privilege('{role}', 'rowlock.set_queue(text,jsonb)', 'execute')")).await, "and no more");
+    run(&own.pg, &format!("drop owned by {role}; drop role {role}")).await;
+}
+
+#[tokio::test]
+async fn an_older_build_leaves_the_functions_of_a_later_release_alone() {
+    let own = installed().await;
+    run(
+        &own.pg,
+        "create or replace function rowlock.oldest_xid() returns bigint language sql volatile as 'select 42::bigint'; \
+         update rowlock.migration set functions = '99.0.0 00'",
+    )
+    .await;
+    assert!(own.client.migrate().await.expect("fine").is_current());
+    assert_eq!(number(&own.pg, "select rowlock.oldest_xid()").await, 42);
+    Client::connect(own.db.url())
+        .await
+        .expect("an older build goes on working beside it");
+}
+
+#[tokio::test]
+async fn two_schemas_in_one_database_do_not_hear_of_each_other() {
+    let own = installed().await;
+    let pg = &own.pg;
+    let info = ConnInfo::parse(own.db.url()).expect("a good url");
+    let tenant = Client::builder()
+        .schema("tenant_7")
+        .lazy(info)
+        .expect("a good name");
+    tenant.migrate().await.expect("migrated beside the other");
+    tenant.check().await.expect("it is there");
+
+    let mut ear = Session::open(own.db.url()).await;
+    run(&ear.pg, "listen rowlock; listen tenant_7").await;
+    run(pg, "select rowlock.ensure_queue('default'), tenant_7.ensure_queue('default'), rowlock.arm('{default}', 60000)").await;
+    ear.heard_so_far("rowlock").await;
+    tenant
+        .enqueue_new(NewJob::new("theirs", &json!({})).expect("a job"))
+        .await
+        .expect("enqueued");
+    assert_eq!(
+        ear.heard_so_far("rowlock").await,
+        [""; 0],
+        "the bell of the one is not the bell of the other"
+    );
+    own.client
+        .enqueue_new(NewJob::new("ours", &json!({})).expect("a job"))
+        .await
+        .expect("enqueued");
+    assert_eq!(ear.heard_so_far("rowlock").await, ["ring default"]);
+    run(pg, "select tenant_7.arm('{default}', 60000)").await;
+    run(pg, "select tenant_7.enqueue('theirs')").await;
+    assert_eq!(
+        ear.heard().await,
+        ("tenant_7".to_owned(), "ring default".to_owned())
+    );
+
+    assert_eq!(
+        rows(pg, "select kind from rowlock.claim(n => 10)").await,
+        ["ours"]
+    );
+    let theirs = rows(pg, "select id, token from tenant_7.claim(n => 10)").await;
+    assert_eq!(theirs.len(), 2);
+    let (id, token) = theirs[0].split_once('|').expect("two");
+    // The same id and token, said to the wrong schema.
+    assert_eq!(
+        one(
+            pg,
+            &format!(
+                "select done, lost from rowlock.complete('default', '{{{id}}}', '{{{token}}}')"
+            )
+        )
+        .await,
+        format!("{{}}|{{{id}}}")
+    );
+    assert_eq!(
+        one(
+            pg,
+            &format!(
+                "select done, lost from tenant_7.complete('default', '{{{id}}}', '{{{token}}}')"
+            )
+        )
+        .await,
+        format!("{{{id}}}|{{}}")
+    );
+    assert_eq!(one(pg, "select (select count(*) from rowlock.finished), (select count(*) from tenant_7.finished)").await, "0|1");
+
+    // Maintenance of the one while the other is at it.
+    let other = own.another().await;
+    run(pg, "begin; select rowlock.maintain()").await;
+    let steps = rows(&other, "select step from tenant_7.maintain()").await;
+    run(pg, "commit").await;
+    assert!(
+        steps.len() > 1,
+        "it was not left to the other schema's session: {steps:?}"
+    );
+    let mentions = rows(pg, "select proname from pg_proc where pronamespace = 'tenant_7'::regnamespace and prosrc ~ '\\mrowlock\\.'").await;
+    assert!(
+        mentions.is_empty(),
+        "these functions of one schema speak to the other: {mentions:?}"
+    );
+}

@@ -1,0 +1,18 @@
+//! The SQL contract, called straight.
+
+mod acks;
+mod claim;
+mod commit;
+mod crash;
+mod dump;
+mod enqueue;
+mod errors;
+mod history;
+mod kit;
+mod migrate;
+mod plans;
+mod retry;
+mod roles;
+mod storage;
+mod unique;
+mod wake;

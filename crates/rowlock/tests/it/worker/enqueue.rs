@@ -1,0 +1,265 @@
+//! Enqueueing: statements that are shared, errors that are not.
+
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use rowlock::{Client, Error, NewJob};
+use rowlock_testkit::FaultProxy;
+use serde_json::json;
+
+use super::kit::{Bench, SOON, note, notes, within};
+
+#[tokio::test]
+async fn enqueues_under_way_at_the_same_time_share_statements() {
+    let bench = Bench::new().await;
+    bench.enqueue(note(-1)).await;
+    let all = join_all((0..400).map(|n| async move { (n, note(n)) })).await;
+    let answers = join_all(all.into_iter().map(|(n, job)| {
+        let client = bench.client.clone();
+        async move { (n, client.enqueue_new(job).await.unwrap().id.0) }
+    }))
+    .await;
+    for (n, id) in answers {
+        let job = bench.live(id).await.expect("it is there");
+        assert_eq!(
+            job["payload"],
+            json!({"n": n}),
+            "everybody gets the answer to his own job"
+        );
+    }
+    let statements = bench
+        .number("select count(distinct xmin::text) from rowlock.job")
+        .await;
+    assert!(statements < 50, "400 jobs took {statements} transactions");
+}
+
+fn too_large() -> NewJob {
+    NewJob::new("note", &json!({"x": "x".repeat(1_100_000)})).unwrap()
+}
+
+#[tokio::test]
+async fn a_bad_one_fails_alone() {
+    let bench = Bench::new().await;
+    let jobs = (0..60).map(|n| match n {
+        17 => too_large(),
+        // Refused before it travels.
+        18 => note(18).priority(9),
+        n => note(n),
+    });
+    let answers = join_all(jobs.map(|job| bench.client.enqueue_new(job).into_future())).await;
+    for (n, answer) in answers.into_iter().enumerate() {
+        match (n, answer) {
+            (17, Err(Error::Invalid(e))) => assert!(e.rule.contains("too large"), "{e}"),
+            (18, Err(Error::Invalid(e))) => assert_eq!(e.what, "priority"),
+            (17 | 18, other) => panic!("{n} should have been refused: {other:?}"),
+            (_, answer) => assert!(!answer.unwrap().duplicate),
+        }
+    }
+    assert_eq!(bench.counts().await.0, 58);
+}
+
+#[tokio::test]
+async fn of_many_with_the_same_key_one_is_new() {
+    let bench = Bench::new().await;
+    let jobs = (0..50).map(|n| note(n).unique("the key"));
+    let answers = join_all(jobs.map(|job| bench.client.enqueue_new(job).into_future())).await;
+    let answers: Vec<_> = answers.into_iter().map(Result::unwrap).collect();
+    assert_eq!(answers.iter().filter(|a| !a.duplicate).count(), 1);
+    assert!(answers.iter().all(|a| a.id == answers[0].id));
+    assert_eq!(bench.counts().await.0, 1);
+}
+
+#[tokio::test]
+async fn a_lost_connection_is_a_clean_error_and_the_next_one_works() {
+    let bench = Bench::new().await;
+    let proxy = FaultProxy::before(bench.db.url()).await.unwrap();
+    let client = Client::connect(&proxy.url()).await.unwrap();
+    client.enqueue_new(note(0)).await.unwrap();
+
+    // Cut in the middle: nobody can know whether they were stored.
+    proxy.half_open().await;
+    let stuck: Vec<_> = (0..20)
+        .map(|n| {
+            let client = client.clone();
+            tokio::spawn(async move { client.enqueue_new(note(n)).await })
+        })
+        .collect();
+    let many = client.clone();
+    let many = tokio::spawn(async move { many.enqueue_all(notes(5)).await });
+    proxy.refuse().await;
+    let reset = async {
+        // Those that were still to connect are told by the next round.
+        while !stuck.iter().all(tokio::task::JoinHandle::is_finished) || !many.is_finished() {
+            proxy.reset().await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within(SOON, "all are answered", reset).await;
+    for stuck in stuck {
+        let error = stuck.await.unwrap().unwrap_err();
+        assert!(error.is_retryable(), "{error}");
+    }
+    assert!(many.await.unwrap().unwrap_err().is_retryable());
+
+    proxy.pass().await;
+    for n in 0..5 {
+        let enqueued = within(
+            SOON,
+            "it is answered",
+            client.enqueue_new(note(n)).into_future(),
+        )
+        .await;
+        enqueued.unwrap();
+        proxy.reset().await;
+        // A connection that broke while nobody used it may cost one error, no more.
+        if let Err(error) = client.enqueue_new(note(n)).await {
+            assert!(error.is_retryable(), "{error}");
+            client.enqueue_new(note(n)).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn many_jobs_across_queues_are_all_or_nothing() {
+    let bench = Bench::new().await;
+    let jobs = |last: NewJob| {
+        (0..20)
+            .map(|n| note(n).queue(format!("q{}", n % 3)))
+            .chain([last.queue("q1")])
+    };
+    let refused = bench
+        .client
+        .enqueue_all(jobs(too_large()))
+        .await
+        .unwrap_err();
+    assert!(refused.to_string().contains("too large"), "{refused}");
+    let refused = bench
+        .client
+        .enqueue_all(jobs(note(0).priority(5)))
+        .await
+        .unwrap_err();
+    assert!(refused.to_string().contains("priority"), "{refused}");
+    assert_eq!(bench.counts().await.0, 0, "nothing is there");
+
+    let ids = bench.enqueue_all(jobs(note(20))).await;
+    for (n, id) in ids.iter().enumerate() {
+        let job = bench.live(*id).await.expect("it is there");
+        assert_eq!(
+            job["payload"],
+            json!({"n": n}),
+            "the answers come in the order of the jobs"
+        );
+    }
+    assert_eq!(bench.client.enqueue_all([]).await.unwrap(), []);
+    // More than one statement takes, in one queue.
+    assert_eq!(bench.enqueue_all(notes(12_000)).await.len(), 12_000);
+}
+
+/// The queues were locked in an order that differed from call to call.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_with_the_same_keys_do_not_deadlock() {
+    let bench = Bench::new().await;
+    for queue in ["a", "b", "c", "d"] {
+        bench.enqueue(note(0).queue(queue)).await;
+    }
+    for round in 0..25 {
+        let calls = (0..4).map(|caller| {
+            let client = bench.client.clone();
+            let mut jobs: Vec<NewJob> = ["a", "b", "c", "d"]
+                .into_iter()
+                .flat_map(|queue| {
+                    (0..5).map(move |n| note(n).queue(queue).unique(format!("{round} {n}")))
+                })
+                .collect();
+            if caller % 2 == 1 {
+                jobs.reverse();
+            }
+            tokio::spawn(async move { client.enqueue_all(jobs).await })
+        });
+        let answers = within(SOON, "all are answered", join_all(calls)).await;
+        let answers: Vec<_> = answers.into_iter().map(|a| a.unwrap().unwrap()).collect();
+        let new = answers.iter().flatten().filter(|a| !a.duplicate).count();
+        assert_eq!(new, 20);
+    }
+}
+
+#[tokio::test]
+async fn fifty_thousand_at_once() {
+    let bench = Bench::new().await;
+    let jobs = notes(50_000).enumerate().map(|(n, job)| {
+        let queue = if n % 10 == 0 { "other" } else { "default" };
+        if n % 1000 == 0 {
+            job.queue(queue).tag("rare").priority(2)
+        } else {
+            job.queue(queue)
+        }
+    });
+    assert_eq!(bench.client.bulk(jobs).await.unwrap(), 50_000);
+    assert_eq!(bench.counts().await.0, 50_000);
+    let other = "select count(*) from rowlock.job where queue = 'other'";
+    assert_eq!(bench.number(other).await, 5000);
+    let rare = "select count(*) from rowlock.job where tags = '{rare}' and priority = 2";
+    assert_eq!(bench.number(rare).await, 50);
+}
+
+#[tokio::test]
+async fn unique_keys_hold_in_bulk_and_a_bad_item_undoes_all() {
+    let bench = Bench::new().await;
+    bench.enqueue(note(0).unique("7")).await;
+    let jobs = notes(2000).zip(0..).map(|(job, n)| {
+        if n % 2 == 0 {
+            job
+        } else {
+            job.unique((n % 100).to_string())
+        }
+    });
+    bench.client.bulk(jobs).await.unwrap();
+    let keyed = "select count(*) from rowlock.job where unique_key is not null";
+    assert_eq!(bench.number(keyed).await, 50);
+    assert_eq!(bench.counts().await.0, 1050);
+
+    for bad in [
+        note(0).priority(7),
+        too_large(),
+        NewJob::new("note", &json!([1])).unwrap(),
+    ] {
+        let jobs = notes(15_000).chain([bad]);
+        let refused = bench.client.bulk(jobs).await.unwrap_err();
+        assert!(matches!(refused, Error::Invalid(_)), "{refused}");
+        assert_eq!(bench.counts().await.0, 1050, "nothing was loaded");
+    }
+    // The connection that had to roll back is as good as any.
+    assert_eq!(bench.client.bulk(notes(10)).await.unwrap(), 10);
+}
+
+/// The task that gathers enqueues ended with the runtime of the first one, and every later enqueue with it.
+#[test]
+fn a_client_outlives_the_runtime_it_was_first_used_in() {
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    let first = runtime();
+    let bench = first.block_on(async {
+        let bench = Bench::new().await;
+        bench.enqueue(note(1)).await;
+        bench
+    });
+    let Bench { client, sql, db } = bench;
+    drop((sql, first));
+    let second = runtime();
+    second.block_on(async {
+        let enqueued = within(
+            SOON,
+            "it is answered",
+            client.enqueue_new(note(2)).into_future(),
+        )
+        .await;
+        enqueued.unwrap();
+        drop(client);
+        db.close().await.unwrap();
+    });
+}

@@ -1,0 +1,19 @@
+//! The worker against a real PostgreSQL, one file for each promise.
+
+mod basics;
+mod batches;
+mod cancel;
+mod enqueue;
+mod faults;
+mod in_tx;
+mod kit;
+mod lease;
+mod limits;
+mod outcomes;
+mod pooler;
+mod processes;
+mod recovery;
+mod restarts;
+mod shutdown;
+mod trace;
+mod wake;
