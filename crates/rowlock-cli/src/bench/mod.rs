@@ -108,15 +108,15 @@ impl Bench {
             stage.clear().await?;
             match scenario {
                 Scenario::Enqueue => {
-                    enqueue::run(&stage, &mut report, self.jobs, self.producers).await?
+                    enqueue::run(&stage, &mut report, self.jobs, self.producers).await?;
                 }
                 Scenario::Drain => drain::run(&stage, &mut report, self.jobs).await?,
                 Scenario::Steady => {
-                    steady::run(&stage, &mut report, self.jobs, self.producers).await?
+                    steady::run(&stage, &mut report, self.jobs, self.producers).await?;
                 }
                 Scenario::Latency => latency::run(&stage, &mut report, self.jobs.min(2000)).await?,
                 Scenario::Pinned => {
-                    pinned::run(&stage, &mut report, self.rate, self.duration).await?
+                    pinned::run(&stage, &mut report, self.rate, self.duration).await?;
                 }
             }
         }

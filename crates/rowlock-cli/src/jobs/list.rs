@@ -113,7 +113,7 @@ impl Listed {
         }
         if !note.is_empty() {
             // Not among the rows, where a script would take it for one.
-            eprintln!("{}", note.trim_end());
+            output::note(note.trim_end());
         }
         Ok(Exit::Success)
     }
