@@ -393,10 +393,14 @@ impl Core {
 
     /// A claim found nothing: says so, if nothing is claimed either and nothing waits to be acknowledged.
     fn tell_if_drained(&self) {
+        if self.draining.load(SeqCst) == 0 {
+            return;
+        }
+        // Before the look: whoever ends what is under way then finds it set.
+        self.look_again.store(true, SeqCst);
         // In this order: what a scan brings is held before the scan is over.
-        if self.sweeping.load(SeqCst) {
-            self.look_again.store(true, SeqCst);
-        } else if lock(&self.held).is_empty() {
+        if !self.sweeping.load(SeqCst) && lock(&self.held).is_empty() {
+            self.look_again.store(false, SeqCst);
             self.drained.notify_waiters();
         }
     }

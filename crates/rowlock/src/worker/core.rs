@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicU64, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -57,8 +60,10 @@ pub(super) struct Core {
     pub(super) drained: Notify,
     /// A full scan is under way, and may bring jobs that a claim no longer sees.
     pub(super) sweeping: AtomicBool,
-    /// A claim found nothing meanwhile, and is to be repeated when the scan is over.
+    /// A claim found nothing while a scan was under way or jobs were held, and is to be repeated when they are not.
     pub(super) look_again: AtomicBool,
+    /// How many wait for the queues to be drained.
+    pub(super) draining: AtomicUsize,
     /// There are queues whose bells are not armed yet.
     pub(super) new_lanes: AtomicBool,
     /// Counts the times that cursors were set back, so that a claim under way does not undo it. Read and changed under the lock of
@@ -114,6 +119,7 @@ impl Core {
             drained: Notify::new(),
             sweeping: AtomicBool::new(false),
             look_again: AtomicBool::new(false),
+            draining: AtomicUsize::new(0),
             new_lanes: AtomicBool::new(false),
             rewinds: AtomicU64::new(0),
             looking: TaskTracker::new(),
@@ -202,7 +208,7 @@ impl Core {
 
     /// The attempts are settled. A newer attempt at the same job, which may be ours too, is not.
     pub(super) fn forget<'a>(&self, attempts: impl IntoIterator<Item = &'a Arc<Attempt>>) {
-        {
+        let none_left = {
             let mut held = lock(&self.held);
             for attempt in attempts {
                 if let Entry::Occupied(entry) = held.entry(attempt.id) {
@@ -211,8 +217,12 @@ impl Core {
                     }
                 }
             }
-        }
+            held.is_empty()
+        };
         self.acks_settled.notify_waiters();
+        if none_left && self.look_again.swap(false, SeqCst) {
+            self.bell.notify_waiters();
+        }
     }
 
     /// Runs a statement of ours on a link. A connection that does not answer in time is given up.

@@ -1,7 +1,7 @@
 //! The worker: claims jobs, runs them, says what became of them.
 //!
 //! One file for each step of a job's life: `claim` → `slots` → `run` (`handler`, `outcome`, `ctx`) → `ack`; beside it `lease` keeps
-//! what runs, `sweep` finds what lies behind the cursors, `wake` and `idle` decide when to look, `stop` ends it all. `core` is what
+//! what runs, `sweep` finds what lies behind the cursors, `wake` and `idle` decide when to look, `stop` (asked by `signals`, perhaps) ends it all. `core` is what
 //! they share. Decisions are pure (`slots`, `cursor`, `idle`, `outcome`, `message`) and tested by themselves.
 
 mod ack;
@@ -28,6 +28,7 @@ mod telemetry;
 mod wake;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -180,6 +181,7 @@ impl WorkerHandle {
 
     /// Waits until a look at every queue found nothing ready while no job was running or waiting to be acknowledged.
     pub async fn drained(&self) {
+        let _waiting = Draining::new(&self.core);
         // The first time may have been fooled by a cursor; the second looks from the start of every queue.
         for _ in 0..2 {
             let drained = self.core.drained.notified();
@@ -200,9 +202,7 @@ impl WorkerHandle {
 
     /// How many jobs it has handled so far.
     pub fn handled(&self) -> u64 {
-        self.core
-            .finished
-            .load(std::sync::atomic::Ordering::Relaxed)
+        self.core.finished.load(Relaxed)
     }
 
     /// How many handlers are running.
@@ -213,9 +213,23 @@ impl WorkerHandle {
     /// Whether a new job wakes it at once. False while it has no connection, in poll-only mode, and behind a pooler that swallows
     /// LISTEN: then it looks about once a second.
     pub fn is_listening(&self) -> bool {
-        self.core
-            .listening
-            .load(std::sync::atomic::Ordering::Relaxed)
+        self.core.listening.load(Relaxed)
+    }
+}
+
+/// Somebody waits for the queues to be drained.
+struct Draining<'a>(&'a Core);
+
+impl<'a> Draining<'a> {
+    fn new(core: &'a Core) -> Self {
+        core.draining.fetch_add(1, SeqCst);
+        Self(core)
+    }
+}
+
+impl Drop for Draining<'_> {
+    fn drop(&mut self) {
+        self.0.draining.fetch_sub(1, SeqCst);
     }
 }
 

@@ -340,7 +340,7 @@ async fn unknown_kinds_are_left_for_a_worker_that_knows_them() {
     assert_eq!(bench.finished(foreign).await["attempt"], 1);
 }
 
-/// The claim looked back by a second each time, to the same two thousand jobs of another worker, and never got past them.
+/// The claim looked back by a second each time, to the same two thousand jobs of another worker, as fast as it could.
 #[tokio::test]
 async fn a_flood_of_unknown_kinds_does_not_hide_a_known_job() {
     let bench = Bench::new().await;

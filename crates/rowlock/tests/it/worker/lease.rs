@@ -213,6 +213,59 @@ async fn handlers_hear_that_the_database_cannot_be_reached() {
     assert_eq!(bench.finished(id).await["attempt"], 1);
 }
 
+/// By then somebody else may have them.
+#[tokio::test]
+async fn jobs_whose_lease_ran_out_while_they_waited_are_not_started() {
+    let bench = Bench::new().await;
+    let proxy = FaultProxy::before(bench.db.url()).await.unwrap();
+    let client = rowlock::Client::connect(&proxy.url()).await.unwrap();
+    bench
+        .enqueue_all((0..5).map(|_| super::kit::raw("slow")))
+        .await;
+    let told: Tally<String> = Tally::new();
+    let gate = Gate::closed();
+    let (tally, door) = (told.clone(), gate.clone());
+    // The batch handler makes the worker claim more than it has slots for.
+    let worker = start(
+        rowlock::Worker::builder(client)
+            .queue("default")
+            .concurrency(1)
+            .lease(SECOND)
+            .handle_batch(5, |_: Vec<rowlock::Item<Note>>| async {})
+            .handle_kind("slow", move |_, ctx: Ctx| {
+                let (told, gate) = (tally.clone(), door.clone());
+                async move {
+                    told.add("started".into());
+                    if told.len() == 1 {
+                        told.add(format!("{:?}", ctx.cancelled().await));
+                        gate.pass().await;
+                    }
+                }
+            }),
+    )
+    .await;
+    let claimed = "select count(*) from rowlock.job where token <> 0";
+    bench
+        .until(SOON, "all are in the worker", claimed, "5")
+        .await;
+    told.reach(1).await;
+    proxy.refuse().await;
+    proxy.reset().await;
+    assert_eq!(told.reach(2).await[1], "Unreachable");
+    gate.let_through(1);
+    within(SOON, "the first ends and no other starts", async {
+        while worker.running() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    assert_eq!(told.len(), 2, "{:?}", told.all());
+    proxy.pass().await;
+    told.reach(6).await;
+    bench.finish(&worker).await;
+    bench.assert_all_done(5).await;
+}
+
 #[tokio::test]
 async fn a_row_locked_by_an_open_transaction_holds_nobody_up() {
     let bench = Bench::new().await;

@@ -77,6 +77,49 @@ async fn released_jobs_are_found_at_once_by_their_message() {
     assert_eq!(bench.finished(id).await["attempt"], 2);
 }
 
+/// The claim under way moved the cursor forward again, past what the message was about.
+#[tokio::test]
+async fn a_message_that_comes_while_a_claim_is_under_way_is_not_lost() {
+    let bench = Bench::new().await;
+    bench.without_sweeps().await;
+    let told = Tally::new();
+    let old = "insert into rowlock.job (kind, payload, run_at) values ('note', '{\"n\": 5}', clock_timestamp() - interval '1 min')";
+    bench.sql.batch_execute(old).await.unwrap();
+    let claimed = bench
+        .sql
+        .query_one("select id, token from rowlock.claim()", &[])
+        .await
+        .unwrap();
+    let (id, token): (i64, i64) = (claimed.get(0), claimed.get(1));
+    // A claim that brings something takes a second to return.
+    let slow = "do $$ declare v_args text; v_names text; v_result text; begin \
+                select pg_get_function_arguments(oid), array_to_string(proargnames[1:pronargs], ', '), pg_get_function_result(oid) \
+                  into v_args, v_names, v_result from pg_proc where proname = 'claim_batch'; \
+                create schema kept; alter function rowlock.claim_batch set schema kept; \
+                execute format('create function rowlock.claim_batch(%s) returns %s language plpgsql security definer as \
+                  $f$ #variable_conflict use_variable \
+                  begin return query select * from kept.claim_batch(%s); \
+                  if exists (select from rowlock.job j where j.token = token and j.payload @> ''{\"n\": 6}'') then perform pg_sleep(1); end if; end $f$', \
+                  v_args, v_result, v_names); end $$";
+    bench.sql.batch_execute(slow).await.unwrap();
+    let worker = worker_ahead(&bench, &told).await;
+    bench.enqueue(note(6)).await;
+    let under_way = "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'";
+    bench
+        .until(SOON, "the claim is under way", under_way, "1")
+        .await;
+    let release = "select cardinality(done) from rowlock.release('default', $1, $2)";
+    bench
+        .sql
+        .execute(release, &[&vec![id], &vec![token]])
+        .await
+        .unwrap();
+    let mut all = told.reach(3).await;
+    all.sort_unstable();
+    assert_eq!(all, [-1, 5, 6]);
+    bench.finish(&worker).await;
+}
+
 #[tokio::test]
 async fn jobs_of_a_paused_queue_run_when_it_is_resumed() {
     let bench = Bench::new().await;

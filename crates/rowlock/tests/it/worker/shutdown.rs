@@ -239,9 +239,72 @@ async fn drain_works_until_nothing_is_ready() {
     assert!(bench.live(later).await.is_some());
 }
 
-/// A claim that was under way when the worker stopped brought jobs that nobody took, and that stayed leased.
+/// What a claim brought that was under way when the worker stopped was started all the same, and stayed leased.
+#[tokio::test]
+async fn a_claim_under_way_is_given_back() {
+    let bench = Bench::new().await;
+    let proxy = rowlock_testkit::FaultProxy::before(bench.db.url())
+        .await
+        .unwrap();
+    let client = rowlock::Client::connect(&proxy.url()).await.unwrap();
+    let told = Tally::new();
+    let tally = told.clone();
+    let builder = rowlock::Worker::builder(client)
+        .queue("default")
+        .poll(Duration::from_millis(10));
+    let worker = start(builder.handle(move |job: Note| {
+        tally.add(job.n);
+        std::future::pending::<()>()
+    }))
+    .await;
+    within(SOON, "it is idle", worker.drained()).await;
+    proxy.delay(Duration::from_millis(300)).await;
+    let id = bench.enqueue(note(1)).await;
+    let claimed = format!("select attempt from rowlock.job where id = {id}");
+    bench
+        .until(
+            SOON,
+            "it is claimed, and the answer on its way",
+            &claimed,
+            "1",
+        )
+        .await;
+    let stopped = within(SOON, "it stops", worker.shutdown()).await;
+    assert_eq!((stopped.given_back, stopped.unsettled), (1, 0));
+    assert_eq!(told.len(), 0, "it was not to start");
+    assert_nothing_leased(&bench).await;
+}
+
+/// A claim found nothing while jobs were running, and nobody looked again when they had ended.
+#[tokio::test]
+async fn drained_is_told_however_rarely_the_worker_polls() {
+    let bench = Bench::new().await;
+    bench.enqueue_all(notes(10)).await;
+    let (told, gate) = (Tally::new(), Gate::closed());
+    let (tally, door) = (told.clone(), gate.clone());
+    let builder = bench.worker().poll_only().poll(Duration::from_secs(3600));
+    let worker = start(builder.handle(move |job: Note| {
+        let (told, gate) = (tally.clone(), door.clone());
+        async move {
+            told.add(job.n);
+            gate.pass().await;
+        }
+    }))
+    .await;
+    told.reach(10).await;
+    let drained = worker.drained();
+    tokio::pin!(drained);
+    let early = tokio::time::timeout(Duration::from_millis(300), &mut drained).await;
+    assert!(early.is_err(), "ten are running");
+    gate.let_through(10);
+    within(SOON, "drained returns", drained).await;
+    bench.finish(&worker).await;
+    bench.assert_all_done(10).await;
+}
+
+/// The same at many moments, and with many jobs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_under_way_is_not_forgotten() {
+async fn nothing_is_left_leased_whenever_it_stops() {
     let bench = Bench::new().await;
     bench.client.bulk(notes(20_000)).await.unwrap();
     for round in 0..12 {
