@@ -29,6 +29,7 @@ mod serve;
 mod settings;
 mod style;
 mod times;
+mod top;
 mod units;
 mod why;
 mod work;
@@ -95,6 +96,7 @@ enum Command {
     Migrate(migrate::Migrate),
     Queues(queues::Queues),
     Replay(replay::Replay),
+    Top(top::Top),
     Why(why::Why),
     Work(work::Work),
     Workers(workers::Workers),
@@ -116,6 +118,7 @@ impl Command {
             Self::Migrate(migrate) => migrate.run(global).await,
             Self::Queues(queues) => queues.run(global).await,
             Self::Replay(replay) => replay.run(global).await,
+            Self::Top(top) => top.run(global).await,
             Self::Why(why) => why.run(global).await,
             Self::Work(work) => work.run(global).await,
             Self::Workers(workers) => workers.run(global).await,

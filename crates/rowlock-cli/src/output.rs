@@ -26,11 +26,16 @@ pub(crate) fn text(text: &str) {
     let mut out = std::io::stdout().lock();
     if let Err(e) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         if e.kind() != std::io::ErrorKind::BrokenPipe {
-            eprintln!("rowlock: cannot write the answer: {e}");
+            note(&format!("cannot write the answer: {e}"));
             std::process::exit(1);
         }
         std::process::exit(0);
     }
+}
+
+/// Says something beside the answer, on standard error. Where that is full or gone, there is nobody to tell.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "rowlock: {text}");
 }
 
 /// A table with these headings.

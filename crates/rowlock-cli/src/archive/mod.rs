@@ -133,7 +133,7 @@ impl Archive {
         };
         if did.archived == 0 {
             part.remove()?;
-            eprintln!("rowlock: there is nothing to archive");
+            output::note("there is nothing to archive");
             return Ok(Exit::NothingFound);
         }
         let (path, file_bytes) = part.finish()?;

@@ -265,7 +265,7 @@ impl Target {
     fn exit(&self, done: u64, duplicates: u64) -> Exit {
         let met = done + duplicates;
         if met == 0 {
-            eprintln!("rowlock: no dead job fits");
+            output::note("no dead job fits");
             Exit::NothingFound
         } else if done == 0 || !self.ids.is_empty() && (duplicates > 0 || self.missing(met) > 0) {
             Exit::Failure
@@ -336,7 +336,7 @@ impl Target {
             ));
         }
         if answer.jobs == 0 {
-            eprintln!("rowlock: no dead job fits");
+            output::note("no dead job fits");
             return Ok(Exit::NothingFound);
         }
         Ok(Exit::Success)

@@ -14,6 +14,8 @@ use crate::workers::serves;
 const UNSERVED_CRITICAL_MS: u64 = 60_000;
 /// A queue grows if it gained so many jobs in the last five minutes.
 const GROWTH_JOBS: i64 = 1000;
+/// Rows that each count of the query below looks at.
+const COUNT_MAX: i64 = 100_000;
 
 /// By how many jobs each queue grew in the last five minutes: what came in and is still there, less what was there before and went. Each count
 /// looks at 100,000 rows at most, so it works the same on a table of any size; when there are more, the true growth is larger.
@@ -45,6 +47,7 @@ pub(super) async fn check(exam: &Exam) -> anyhow::Result<Vec<Finding>> {
     let queues = exam.client.queues().await?;
     let workers = exam.client.workers().await?;
     let growth: Vec<Growth> = exam.look(GROWTH).await?;
+    let capped = growth.iter().map(|g| g.came).sum::<i64>() >= COUNT_MAX;
     let growth: HashMap<&str, &Growth> = growth.iter().map(|g| (g.queue.as_str(), g)).collect();
     let mut findings = Vec::new();
     for queue in queues.iter().filter(|q| q.ready > 0) {
@@ -52,7 +55,7 @@ pub(super) async fn check(exam: &Exam) -> anyhow::Result<Vec<Finding>> {
         findings.extend(
             growth
                 .get(queue.name.as_str())
-                .and_then(|g| grows(queue, g)),
+                .and_then(|g| grows(queue, g, capped)),
         );
     }
     if findings.is_empty() {
@@ -126,14 +129,15 @@ fn unserved(q: &QueueInfo, workers: &[WorkerInfo]) -> Option<Finding> {
     Some(finding)
 }
 
-fn grows(q: &QueueInfo, g: &Growth) -> Option<Finding> {
+fn grows(q: &QueueInfo, g: &Growth, capped: bool) -> Option<Finding> {
     let more = g.came - g.went;
     if more < GROWTH_JOBS {
         return None;
     }
     let sentence = format!(
-        "queue {} grew by {} in the last five minutes, while {} finished: {}",
+        "queue {} grew by {}{} in the last five minutes, while {} finished: {}",
         q.name,
+        if capped { "at least " } else { "" },
         say::count(more.unsigned_abs(), "job"),
         say::number(g.finished.unsigned_abs()),
         waiting(q)

@@ -284,7 +284,7 @@ impl Which {
                     answers: Vec::new(),
                 })?;
             }
-            eprintln!("rowlock: no job fits");
+            output::note("no job fits");
             return Ok(None);
         }
         Ok(Some(found))

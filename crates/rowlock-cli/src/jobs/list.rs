@@ -14,13 +14,10 @@ use crate::Global;
 use crate::exit::Exit;
 use crate::output::{self, Format};
 use crate::style::{self, Tone};
-use crate::{say, style::cell};
+use crate::{say, style::cell, times};
 
 /// Jobs that one call of the library lists at most.
 pub(crate) const PAGE_MAX: u32 = 1000;
-/// How long a list goes on through rows that do not fit before it says so.
-const SEARCH_FOR: Duration = Duration::from_secs(5);
-
 /// List jobs, newest first.
 #[derive(Args)]
 pub(crate) struct List {
@@ -40,6 +37,10 @@ pub(crate) struct Page {
     /// Go on where an earlier list with the same filter stopped.
     #[arg(long, value_name = "NEXT")]
     after: Option<Next>,
+
+    /// How long to go on through jobs that do not fit before saying so.
+    #[arg(long, default_value = "400ms", value_name = "TIME", value_parser = times::span)]
+    search_for: Duration,
 }
 
 /// What `rowlock jobs` and `rowlock dead` answer with `--json`.
@@ -66,7 +67,7 @@ impl List {
 
 /// As many jobs as a page may hold, in as many calls as that takes.
 pub(crate) async fn list(client: &Client, filter: JobFilter, page: Page) -> anyhow::Result<Listed> {
-    let until = Instant::now() + SEARCH_FOR;
+    let began = Instant::now();
     let mut listed = Listed {
         jobs: Vec::new(),
         next: page.after,
@@ -85,7 +86,8 @@ pub(crate) async fn list(client: &Client, filter: JobFilter, page: Page) -> anyh
         listed.next = found.next;
         listed.cut = found.cut;
         let full = listed.jobs.len() >= page.limit as usize;
-        if full || listed.next.is_none() || Instant::now() >= until {
+        let enough = listed.cut && began.elapsed() >= page.search_for;
+        if full || listed.next.is_none() || enough {
             return Ok(listed);
         }
     }
@@ -102,7 +104,7 @@ impl Listed {
         if self.cut {
             let _ = write!(
                 note,
-                "stopped after looking at {}; more may fit. ",
+                "stopped after looking at {}; more may fit: --search-for 1m looks further. ",
                 say::count(self.visited, "row")
             );
         }
@@ -111,7 +113,7 @@ impl Listed {
         }
         if !note.is_empty() {
             // Not among the rows, where a script would take it for one.
-            eprintln!("{}", note.trim_end());
+            output::note(note.trim_end());
         }
         Ok(Exit::Success)
     }

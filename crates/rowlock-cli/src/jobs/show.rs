@@ -30,10 +30,10 @@ impl Show {
     pub(crate) async fn run(self, global: &Global) -> anyhow::Result<Exit> {
         let client = global.database.client()?;
         let Some(job) = client.job(self.id).await? else {
-            eprintln!(
-                "rowlock: there is no job {}, or its history has been cleared",
+            output::note(&format!(
+                "there is no job {}, or its history has been cleared",
                 self.id
-            );
+            ));
             return Ok(Exit::NothingFound);
         };
         match global.format() {

@@ -12,6 +12,7 @@ use rowlock::manage::QueueInfo;
 
 use crate::Global;
 use crate::exit::Exit;
+use crate::output;
 
 /// Look at queues, pause and resume them, change their settings, empty them.
 ///
@@ -59,7 +60,8 @@ async fn find(client: &Client, name: &str) -> anyhow::Result<Option<QueueInfo>> 
         return Ok(Some(queue));
     }
     let mut names: Vec<String> = client.queues().await?.into_iter().map(|q| q.name).collect();
-    names.sort_by_key(|known| distance(known, name));
+    // The likeliest first.
+    names.sort_by_key(|known| strsim::osa_distance(known, name));
     let known = match names.as_slice() {
         [] => "there are none yet".to_owned(),
         names => {
@@ -68,35 +70,6 @@ async fn find(client: &Client, name: &str) -> anyhow::Result<Option<QueueInfo>> 
             format!("there are {}{more}", first.join(", "))
         }
     };
-    eprintln!("rowlock: there is no queue {name:?}; {known}");
+    output::note(&format!("there is no queue {name:?}; {known}"));
     Ok(None)
-}
-
-/// How many letters have to be changed to make one name of the other: the likeliest is named first.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut corner = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let change = corner + usize::from(x != *y);
-            corner = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(corner + 1);
-        }
-    }
-    row[b.len()]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::distance;
-
-    #[test]
-    fn distances() {
-        assert_eq!(distance("mail", "mail"), 0);
-        assert_eq!(distance("mail", "mial"), 2);
-        assert_eq!(distance("", "abc"), 3);
-        assert_eq!(distance("reports", "report"), 1);
-    }
 }

@@ -16,7 +16,7 @@ use crate::output::{self, Format};
     max-crashes=3        after how many crashes it is poison; as-attempts for as many as attempts\n  \
     backoff=SHAPE:TIME   exponential:1s, linear:5s, fixed:10s, list:1s,5s,30s; then :factor=2 :max=1h :jitter=0.1\n  \
     retention='7 days'   how long the history is kept; 0 for none\n  \
-    max-payload=1MB      the largest payload\n  \
+    max-payload=1MiB     the largest payload\n  \
     paused=true\n\n\
     Settings of a kind: max-attempts, backoff, timeout, paused.\n\n\
     Examples:\n  \

@@ -1,4 +1,4 @@
-//! Settings of queues as people write and read them: `lease=10s`, `backoff=exponential:1s:max=1h`. Pure.
+//! Settings of queues as people write and read them: `lease=10s`, `backoff=exponential:1s`. Pure.
 //!
 //! What is printed can be given back: the two directions use the same words.
 
@@ -8,7 +8,9 @@ use rowlock::Backoff;
 use rowlock::manage::{KindInfo, KindSettings, QueueInfo, QueueSettings};
 use serde_json::Value;
 
-use super::distance;
+use crate::backoff::parse_backoff;
+use crate::nearest::nearest;
+use crate::units::{duration_text, parse_size, size_text};
 use crate::{say, times};
 
 const OF_QUEUE: [&str; 7] = [
@@ -39,7 +41,7 @@ pub(super) fn of_queue(q: &QueueInfo) -> Vec<(&'static str, String)> {
         ),
         (
             "max-payload",
-            say::bytes(u64::try_from(q.max_payload_bytes).unwrap_or(0)),
+            size_text(u64::try_from(q.max_payload_bytes).unwrap_or(0)),
         ),
         ("paused", q.paused.to_string()),
     ]
@@ -72,9 +74,9 @@ pub(super) fn parse_queue(pairs: &[String]) -> anyhow::Result<QueueSettings> {
             "max-attempts" => s.max_attempts(number(&key, value)?),
             "max-crashes" if value == "as-attempts" => s.max_crashes_as_attempts(),
             "max-crashes" => s.max_crashes(number(&key, value)?),
-            "backoff" => s.backoff(parse_backoff(value)?),
+            "backoff" => s.backoff(backoff(value)?),
             "retention" => s.retention(span(value)?),
-            "max-payload" => s.max_payload_bytes(bytes(value)?),
+            "max-payload" => s.max_payload_bytes(size(value)?),
             "paused" => s.paused(truth(&key, value)?),
             _ => return Err(unknown(&key, &OF_QUEUE, "a queue")),
         })
@@ -87,7 +89,7 @@ pub(super) fn parse_kind(pairs: &[String]) -> anyhow::Result<KindSettings> {
         let (key, value) = split(pair)?;
         Ok(match key.as_str() {
             "max-attempts" => s.max_attempts(number(&key, value)?),
-            "backoff" => s.backoff(parse_backoff(value)?),
+            "backoff" => s.backoff(backoff(value)?),
             "timeout" => s.timeout(span(value)?),
             "paused" => s.paused(truth(&key, value)?),
             _ => return Err(unknown(&key, &OF_KIND, "a kind")),
@@ -103,15 +105,13 @@ fn split(pair: &str) -> anyhow::Result<(String, &str)> {
 }
 
 fn unknown(key: &str, known: &[&str], of: &str) -> anyhow::Error {
-    let nearest = known
-        .iter()
-        .min_by_key(|k| distance(k, key))
-        .filter(|k| distance(k, key) <= 3);
-    let hint = nearest.map_or(String::new(), |k| format!("; did you mean {k}?"));
-    anyhow::anyhow!(
-        "{key:?} is no setting of {of}: known are {}{hint}",
-        known.join(", ")
-    )
+    let list = known.join(", ");
+    match nearest(key, known.iter().copied()) {
+        Some(word) => {
+            anyhow::anyhow!("{key:?} is no setting of {of}; did you mean {word}? Known are {list}")
+        }
+        None => anyhow::anyhow!("{key:?} is no setting of {of}; known are {list}"),
+    }
 }
 
 fn span(value: &str) -> anyhow::Result<Duration> {
@@ -132,81 +132,48 @@ fn truth(key: &str, value: &str) -> anyhow::Result<bool> {
     }
 }
 
-/// `65536`, `64kB`, `1 MB`: by steps of 1024.
-fn bytes(value: &str) -> anyhow::Result<u32> {
-    let wrong = || anyhow::anyhow!("{value:?} is no size: say 65536, 64kB or 1MB");
-    let digits = value.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let unit = match value[digits.len()..].trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" | "kb" => 1 << 10,
-        "m" | "mb" => 1 << 20,
-        _ => return Err(wrong()),
-    };
-    digits
-        .parse::<u32>()
-        .ok()
-        .and_then(|n| n.checked_mul(unit))
-        .ok_or_else(wrong)
+fn size(value: &str) -> anyhow::Result<u32> {
+    let bytes = parse_size(value).map_err(anyhow::Error::msg)?;
+    // What does not fit is out of range, and is refused as such.
+    Ok(u32::try_from(bytes).unwrap_or(u32::MAX))
 }
 
-/// `exponential:1s`, `linear:5s`, `fixed:10s`, `list:1s,5s,30s`; then, as needed, `:factor=3`, `:max=1h`, `:jitter=0.1`.
-fn parse_backoff(value: &str) -> anyhow::Result<Backoff> {
-    if value.starts_with('{') {
-        return serde_json::from_str(value)
-            .map_err(|e| anyhow::anyhow!("{value:?} is no backoff: {e}"));
-    }
-    let mut parts = value.split(':');
-    let (shape, time) = (parts.next().unwrap_or_default(), parts.next());
-    let time = time.ok_or_else(|| {
-        anyhow::anyhow!("{value:?} is no backoff: say exponential:1s, linear:5s, fixed:10s or list:1s,5s,30s, and perhaps :max=1h:jitter=0.1")
-    })?;
-    let mut backoff = match shape {
-        "exponential" => Backoff::exponential(span(time)?),
-        "linear" => Backoff::linear(span(time)?),
-        "fixed" => Backoff::fixed(span(time)?),
-        "list" => {
-            let delays: anyhow::Result<Vec<Duration>> = time.split(',').map(span).collect();
-            Backoff::list(delays?)
-        }
-        _ => anyhow::bail!("{shape:?} is no backoff: known are exponential, linear, fixed, list"),
+/// As in the configuration, `exponential 1s, max 1h`; and in a form that needs no quotes in a shell, `exponential:1s:max=1h`, `list:1s,5s,30s`.
+fn backoff(value: &str) -> anyhow::Result<Backoff> {
+    let unquoted = |(shape, rest): (&str, &str)| {
+        let mut parts = rest.split(':');
+        let delays = parts.next().unwrap_or_default().replace(',', " ");
+        let more: String = parts
+            .map(|p| format!(", {}", p.replace('=', " ")))
+            .collect();
+        format!("{shape} {delays}{more}")
     };
-    for part in parts {
-        let (key, value) = split(part)?;
-        let share = || {
-            value
-                .parse::<f64>()
-                .map_err(|_| anyhow::anyhow!("{key} must be a number, not {value:?}"))
-        };
-        backoff = match key.as_str() {
-            "factor" => backoff.factor(share()?),
-            "max" => backoff.max(span(value)?),
-            "jitter" => backoff.jitter(share()?),
-            _ => return Err(unknown(&key, &["factor", "max", "jitter"], "a backoff")),
-        };
-    }
-    Ok(backoff)
+    let text = value.split_once(':').map_or(value.to_owned(), unquoted);
+    parse_backoff(&text).map_err(|e| {
+        anyhow::anyhow!("{e}. Say backoff=exponential:1s, linear:5s, fixed:10s or list:1s,5s,30s; then, as needed, :factor=2 :max=1h :jitter=0.1")
+    })
 }
 
-/// A backoff in the words that [`parse_backoff`] reads.
+/// A backoff in words that [`backoff`] reads.
 fn backoff_text(backoff: &Value) -> String {
-    let ms = |value: &Value| value.as_i64().map(|ms| say::ms(ms).replace(' ', ""));
+    let time = |value: &Value| Some(duration_text(Duration::from_millis(value.as_u64()?)));
     let text = (|| {
         let shape = backoff["type"].as_str()?;
-        let time = match shape {
+        let delays = match shape {
             "list" => {
                 let delays: Option<Vec<String>> =
-                    backoff["ms"].as_array()?.iter().map(ms).collect();
+                    backoff["ms"].as_array()?.iter().map(time).collect();
                 delays?.join(",")
             }
-            _ => ms(&backoff["base_ms"])?,
+            _ => time(&backoff["base_ms"])?,
         };
-        let mut text = format!("{shape}:{time}");
+        let mut text = format!("{shape}:{delays}");
         if let Some(factor) = backoff["factor"].as_f64().filter(|f| *f != 2.0) {
             text += &format!(":factor={factor}");
         }
         text += &format!(
             ":max={}:jitter={}",
-            ms(&backoff["max_ms"])?,
+            time(&backoff["max_ms"])?,
             backoff["jitter"]
         );
         Some(text)
@@ -231,7 +198,7 @@ mod tests {
             "max_attempts=3",
             "max-crashes=as-attempts",
             "backoff=exponential:1s",
-            "max-payload=64kB",
+            "max-payload=64KiB",
         ]);
         let settings = parse_queue(&given).unwrap();
         assert_eq!(
@@ -249,8 +216,18 @@ mod tests {
             "linear:500ms:max=1d:jitter=0.1",
             "list:1s,1m30s,1h:max=1d:jitter=0.1",
         ] {
-            let backoff = parse_backoff(text).unwrap();
-            assert_eq!(backoff_text(&serde_json::to_value(&backoff).unwrap()), text);
+            let read = backoff(text).unwrap();
+            assert_eq!(backoff_text(&serde_json::to_value(&read).unwrap()), text);
+        }
+    }
+
+    #[test]
+    fn both_ways_to_say_a_backoff_are_one() {
+        for (shell, config) in [
+            ("exponential:1s:max=1h", "exponential 1s, max 1h"),
+            ("list:1s,5s:jitter=0", "list 1s 5s, jitter 0"),
+        ] {
+            assert_eq!(backoff(shell).unwrap(), backoff(config).unwrap());
         }
     }
 
@@ -262,8 +239,8 @@ mod tests {
         assert!(error("lease=soon").contains("no span of time"));
         assert!(error("max-attempts=many").contains("whole number"));
         assert!(error("backoff=sometimes").contains("exponential:1s"));
-        assert!(error("backoff=cubic:1s").contains("known are exponential"));
-        assert!(error("max-payload=5GB").contains("no size"));
+        assert!(error("backoff=exponental:1s").contains("did you mean \"exponential\""));
+        assert!(error("max-payload=5 apples").contains("no size"));
         assert!(parse_kind(&pairs(&["lease=1s"])).is_err());
     }
 }

@@ -53,6 +53,7 @@ async fn help_has_examples() {
         "doctor",
         "archive",
         "replay",
+        "top",
     ] {
         let text = help(command).await;
         assert!(text.contains("Examples:"), "{command}: {text}");

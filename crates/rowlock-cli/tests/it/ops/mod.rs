@@ -8,5 +8,6 @@ mod jobs;
 mod queues;
 mod replay;
 mod support;
+mod top;
 mod why;
 mod workers;
