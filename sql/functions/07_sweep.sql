@@ -38,7 +38,7 @@ begin
   if sweep.token is null or sweep.token = 0 then
     perform rowlock.refuse('token', sweep.token::text, 'is no token: make a random number for each claim');
   end if;
-  if pg_sequence_last_value(v_due) > extract(epoch from c_began) * 1000 + case when overdue then 2000 else 0 end
+  if pg_sequence_last_value(v_due) > extract(epoch from c_began) * 1000 + (case when overdue then 2000 else 0 end)
      or not pg_try_advisory_xact_lock(hashtextextended('@schema' || ' sweep ' || from_queue, 0)) then
     queue := from_queue;
     parked := 0;

@@ -14,15 +14,12 @@ use which::Which;
 ///
 /// Without a further word it lists, the latest first. Dead jobs are kept until somebody redrives or discards them.
 #[derive(Args)]
-#[command(
-    args_conflicts_with_subcommands = true,
-    after_help = "Examples:\n  \
+#[command(after_help = "Examples:\n  \
     rowlock dead --queue mail\n  \
     rowlock dead show 4711\n  \
     rowlock dead redrive --queue mail --error timeout --limit 10      # try a few first\n  \
     rowlock dead redrive --queue mail --rate 50                       # 50 a second\n  \
-    rowlock dead discard --reason poison --older-than 30d --yes"
-)]
+    rowlock dead discard --reason poison --older-than 30d --yes")]
 pub(crate) struct Dead {
     #[command(subcommand)]
     command: Option<Command>,
@@ -49,6 +46,9 @@ struct List {
 
 impl Dead {
     pub(crate) async fn run(self, global: &Global) -> anyhow::Result<Exit> {
+        if self.command.is_some() && !(self.list.which.is_empty() && self.list.page.is_plain()) {
+            list::refuse_early_filter("dead redrive --queue mail");
+        }
         match self.command {
             None => self.list.run(global).await,
             Some(Command::List(list)) => list.run(global).await,

@@ -6,7 +6,7 @@ use super::exam::Exam;
 use super::finding::{Finding, Severity};
 
 /// What each migration makes, and how to make it again.
-const WANTED: [(&str, &str); 8] = [
+const WANTED: [(&str, &str); 9] = [
     ("job_pkey", "alter table {s}.job add primary key (id)"),
     (
         "job_claim",
@@ -32,6 +32,10 @@ const WANTED: [(&str, &str); 8] = [
     (
         "once_done_at",
         "create index concurrently once_done_at on {s}.once (done_at)",
+    ),
+    (
+        "table_failure_alone",
+        "create index concurrently table_failure_alone on {s}.table_failure (source, retry_at) where crashes > 0",
     ),
 ];
 

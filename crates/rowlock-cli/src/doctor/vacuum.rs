@@ -21,6 +21,10 @@ const WORKER: &[(&str, &str)] = &[
     ("autovacuum_vacuum_scale_factor", "0"),
     ("autovacuum_vacuum_threshold", "500"),
 ];
+const TABLE_BATCH: &[(&str, &str)] = &[
+    ("autovacuum_vacuum_scale_factor", "0"),
+    ("autovacuum_vacuum_threshold", "1000"),
+];
 
 #[derive(Deserialize)]
 struct Server {
@@ -64,7 +68,12 @@ pub(super) async fn check(exam: &Exam) -> anyhow::Result<Vec<Finding>> {
             findings.push(off(exam, table));
         }
     }
-    for (name, wanted) in [("job", JOB), ("worker", WORKER)] {
+    let settings = [
+        ("job", JOB),
+        ("worker", WORKER),
+        ("table_batch", TABLE_BATCH),
+    ];
+    for (name, wanted) in settings {
         if let Some(table) = tables.iter().find(|t| t.name == name) {
             findings.extend(lost(exam, table, wanted));
         }

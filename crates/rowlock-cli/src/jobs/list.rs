@@ -31,7 +31,7 @@ pub(crate) struct List {
 #[derive(Args, Clone)]
 pub(crate) struct Page {
     /// How many jobs to list at most.
-    #[arg(long, short = 'n', default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, short = 'n', default_value_t = LIMIT, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
 
     /// Go on where an earlier list with the same filter stopped.
@@ -41,6 +41,22 @@ pub(crate) struct Page {
     /// How long to go on through jobs that do not fit before saying so.
     #[arg(long, default_value = "400ms", value_name = "TIME", value_parser = times::span)]
     search_for: Duration,
+}
+
+const LIMIT: u32 = 50;
+const SEARCH_FOR: Duration = Duration::from_millis(400);
+
+impl Page {
+    pub(crate) fn is_plain(&self) -> bool {
+        self.limit == LIMIT && self.after.is_none() && self.search_for == SEARCH_FOR
+    }
+}
+
+/// A filter that stands before the word belongs to the list, and would be ignored: `rowlock jobs --queue mail delete --all` must not delete the jobs
+/// of all queues.
+pub(crate) fn refuse_early_filter(example: &str) -> ! {
+    let text = format!("options that choose jobs go after the word, as in `rowlock {example}`\n");
+    clap::Error::raw(clap::error::ErrorKind::ArgumentConflict, text).exit()
 }
 
 /// What `rowlock jobs` and `rowlock dead` answer with `--json`.
@@ -56,6 +72,11 @@ pub(crate) struct Listed {
 }
 
 impl List {
+    /// Whether it was given nothing.
+    pub(super) fn is_plain(&self) -> bool {
+        self.filter.is_empty() && self.page.is_plain()
+    }
+
     pub(crate) async fn run(self, global: &Global) -> anyhow::Result<Exit> {
         let client = global.database.client()?;
         let now = client.clock().await?;

@@ -15,17 +15,14 @@ use crate::exit::Exit;
 ///
 /// Without a further word it lists, newest first.
 #[derive(Args)]
-#[command(
-    args_conflicts_with_subcommands = true,
-    after_help = "Examples:\n  \
+#[command(after_help = "Examples:\n  \
     rowlock jobs                                        # the newest, of all queues\n  \
     rowlock jobs --queue mail --state running\n  \
     rowlock jobs --state dead --error 'connection refused' --newer-than 2h\n  \
     rowlock jobs --payload user.id=7 --json\n  \
     rowlock jobs show 4711\n  \
     rowlock jobs retry --queue mail --error timeout --dry-run\n  \
-    rowlock jobs cancel 4711 4712"
-)]
+    rowlock jobs cancel 4711 4712")]
 pub(crate) struct Jobs {
     #[command(subcommand)]
     command: Option<Command>,
@@ -51,6 +48,9 @@ pub(crate) fn id(text: &str) -> Result<JobId, String> {
 
 impl Jobs {
     pub(crate) async fn run(self, global: &Global) -> anyhow::Result<Exit> {
+        if self.command.is_some() && !self.list.is_plain() {
+            list::refuse_early_filter("jobs retry --queue mail");
+        }
         match self.command {
             None => self.list.run(global).await,
             Some(Command::List(list)) => list.run(global).await,

@@ -264,3 +264,24 @@ async fn a_command_without_a_filter_changes_nothing() {
         .expect(0);
     assert_eq!(state(&queue, rowlock::JobId(1)).await, None);
 }
+
+#[tokio::test]
+async fn a_filter_before_the_word_is_refused_and_not_ignored() {
+    let queue = TestQueue::new().await.unwrap();
+    enqueue(&queue, "mail", "email", json!({})).await;
+    let args = ["jobs", "--queue", "reports", "delete", "--all", "--yes"];
+    let ran = rowlock(&queue, &args).await.expect(2);
+    assert!(ran.err.contains("go after the word"), "{}", ran.err);
+    rowlock(&queue, &["dead", "--queue", "reports", "redrive", "--all"])
+        .await
+        .expect(2);
+    assert_eq!(
+        state(&queue, rowlock::JobId(1)).await.as_deref(),
+        Some("ready")
+    );
+    // What every command takes may stand anywhere.
+    rowlock(&queue, &["jobs", "--json", "show", "1"])
+        .await
+        .expect(0)
+        .json();
+}
