@@ -11,6 +11,7 @@ use super::attempt::{Attempt, Origin, column};
 use super::core::{Core, lock};
 use super::idle::{ARMED_FOR, Idle, Step};
 use super::lane::Lane;
+use super::pace::Pace;
 use super::run::fill_slots;
 use super::slots::Wanted;
 use crate::db::{Link, Micros};
@@ -18,8 +19,6 @@ use crate::error::Result;
 
 /// Queues in one claim statement; more of them are asked in turn.
 const LANES_PER_CLAIM: usize = 64;
-/// So far ahead of the handlers, in time, jobs are claimed.
-const AHEAD: Duration = Duration::from_millis(30);
 /// Rows commit out of order by about this much under load…
 const LOOK_BACK: Duration = Duration::from_millis(50);
 /// …and so often a busy worker looks back for them.
@@ -69,10 +68,16 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>) {
         tokio::pin!(rung);
         rung.as_mut().enable();
 
+        let sent = Instant::now();
         let claimed = tokio::select! {
             claimed = core.claim(&link, &wanted, look_back) => claimed,
             () = core.stopped.cancelled() => return,
         };
+        lock(&core.slots).answered();
+        core.slot_freed.notify_waiters();
+        if claimed.is_ok() {
+            pace.claim_took(sent.elapsed());
+        }
         go_on = claimed.as_ref().is_ok_and(|claimed| claimed.more);
         match claimed {
             Ok(claimed) if claimed.jobs > 0 || claimed.parked > 0 || claimed.more => {
@@ -117,16 +122,17 @@ impl Core {
             }
             let ahead = pace.ahead(self.finished.load(Relaxed), Instant::now());
             self.low_water.store(ahead / 2, Relaxed);
-            let (wanted, waiting) = {
-                let slots = lock(&self.slots);
-                (slots.wanted(ahead, rand::random), slots.waiting())
-            };
-            // A few at a time would be many claims: wait until a good part of what may wait is used up.
-            if wanted.total > 0
-                && (wanted.free > 0 || waiting <= ahead / 2)
-                && self.acks.len() < UNSENT_MAX
             {
-                return Some(wanted);
+                let mut slots = lock(&self.slots);
+                let wanted = slots.wanted(ahead, rand::random);
+                // A few at a time would be many claims: wait until a good part of what may wait is used up.
+                if wanted.total > 0
+                    && (wanted.free > 0 || slots.waiting() <= ahead / 2)
+                    && self.acks.len() < UNSENT_MAX
+                {
+                    slots.ask(&wanted);
+                    return Some(wanted);
+                }
             }
             tokio::select! {
                 () = freed => {}
@@ -147,9 +153,8 @@ impl Core {
             let began = Instant::now();
             let token = random_token();
             let rewinds = self.rewinds.load(Relaxed);
-            let suspects = wanted.total <= wanted.free;
             let rows = self
-                .send_claim(link, lanes, want, token, suspects, look_back)
+                .send_claim(link, lanes, want, token, wanted.all_start, look_back)
                 .await?;
             self.meters.claim.record(began.elapsed().as_secs_f64());
             let how = Taken::Claimed {
@@ -424,74 +429,9 @@ pub(super) fn random_token() -> i64 {
     (rand::random::<i64>() & (i64::MAX >> 1)) | 1
 }
 
-/// How many jobs to hold beyond the free slots: as many as the handlers finish in a moment. So short jobs never wait for the
-/// database, and long ones are left for others. Pure.
-#[derive(Debug)]
-struct Pace {
-    max: usize,
-    finished: u64,
-    at: Option<Instant>,
-    per_second: f64,
-}
-
-impl Pace {
-    fn new(max: usize) -> Self {
-        Self {
-            max,
-            finished: 0,
-            at: None,
-            per_second: 0.0,
-        }
-    }
-
-    fn ahead(&mut self, finished: u64, now: Instant) -> usize {
-        let since = self.at.map_or(Duration::ZERO, |at| now.duration_since(at));
-        if self.at.is_none() || since >= Duration::from_millis(2) {
-            if self.at.is_some() {
-                let rate = (finished - self.finished) as f64 / since.as_secs_f64();
-                // Follows within about 50 ms, up and down.
-                let weight = (since.as_secs_f64() / 0.05).min(1.0);
-                self.per_second += (rate - self.per_second) * weight;
-            }
-            self.finished = finished;
-            self.at = Some(now);
-        }
-        ((self.per_second * AHEAD.as_secs_f64()) as usize).min(self.max)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_pace_follows_the_handlers() {
-        let (mut pace, mut now) = (Pace::new(1000), Instant::now());
-        assert_eq!(pace.ahead(0, now), 0, "nothing is known yet");
-        let mut finished = 0;
-        for _ in 0..100 {
-            now += Duration::from_millis(5);
-            finished += 50;
-            pace.ahead(finished, now);
-        }
-        let fast = pace.ahead(finished, now);
-        assert!(
-            (280..=310).contains(&fast),
-            "10,000 a second for 30 ms: {fast}"
-        );
-        for _ in 0..100 {
-            now += Duration::from_millis(20);
-            pace.ahead(finished, now);
-        }
-        assert_eq!(pace.ahead(finished, now), 0, "nothing finishes any more");
-    }
-
-    #[test]
-    fn the_pace_has_a_limit() {
-        let (mut pace, now) = (Pace::new(1000), Instant::now());
-        pace.ahead(0, now);
-        assert_eq!(pace.ahead(10_000_000, now + Duration::from_secs(1)), 1000);
-    }
 
     #[test]
     fn tokens_are_positive_and_never_zero() {

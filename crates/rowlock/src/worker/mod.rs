@@ -2,7 +2,7 @@
 //!
 //! One file for each step of a job's life: `claim` → `slots` → `run` (`handler`, `outcome`, `ctx`) → `ack`; beside it `lease` keeps
 //! what runs, `sweep` finds what lies behind the cursors, `wake` and `idle` decide when to look, `stop` (asked by `signals`, perhaps) ends it all. `core` is what
-//! they share. Decisions are pure (`slots`, `cursor`, `idle`, `outcome`, `message`) and tested by themselves.
+//! they share. Decisions are pure (`slots`, `pace`, `cursor`, `idle`, `outcome`, `message`) and tested by themselves.
 
 mod ack;
 mod attempt;
@@ -18,6 +18,7 @@ mod lane;
 mod lease;
 mod message;
 mod outcome;
+mod pace;
 mod registry;
 mod run;
 mod signals;

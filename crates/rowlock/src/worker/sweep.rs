@@ -40,9 +40,8 @@ pub(super) async fn sweep_loop(core: Arc<Core>, link: Arc<Link>) {
         let mut full: Option<(Instant, Arc<Lane>)> = None;
         for lane in core.lanes() {
             let since = *swept.entry(lane.number).or_insert_with(Instant::now);
-            let slots = lock(&core.slots).free(lane.number);
-            if slots > 0 {
-                core.scan(&link, &lane, slots, &mut swept).await;
+            if let Some(room) = core.room(&lane).await {
+                core.scan(&link, &lane, &room, &mut swept).await;
             } else if full.as_ref().is_none_or(|(longest, _)| since < *longest) {
                 full = Some((since, lane));
             }
@@ -53,8 +52,8 @@ pub(super) async fn sweep_loop(core: Arc<Core>, link: Arc<Link>) {
         // Holding a slot free costs a little work, so a worker without one leaves most scans to others.
         if let Some((since, lane)) = full {
             if since.elapsed() >= OVERDUE || rand::random::<f64>() < 0.2 {
-                if let Some(_room) = core.reserve(&lane).await {
-                    core.scan(&link, &lane, 1, &mut swept).await;
+                if let Some(room) = core.reserve(&lane).await {
+                    core.scan(&link, &lane, &room, &mut swept).await;
                 }
             }
         }
@@ -76,14 +75,14 @@ impl Core {
         self: &Arc<Self>,
         link: &Link,
         lane: &Lane,
-        slots: usize,
+        room: &Room,
         swept: &mut HashMap<usize, Instant>,
     ) {
         let overdue = swept
             .get(&lane.number)
             .is_some_and(|since| since.elapsed() >= OVERDUE);
         self.sweeping.store(true, SeqCst);
-        let result = self.sweep(link, lane, slots, overdue).await;
+        let result = self.sweep(link, lane, room.slots, overdue).await;
         self.sweeping.store(false, SeqCst);
         if self.look_again.swap(false, SeqCst) {
             self.bell.notify_waiters();
@@ -142,14 +141,27 @@ impl Core {
         Ok(true)
     }
 
+    /// The slots of this queue that are free; `None` if none is.
+    async fn room(self: &Arc<Self>, lane: &Lane) -> Option<Room> {
+        {
+            let mut slots = lock(&self.slots);
+            let n = slots.reserve_free(lane.number);
+            if n > 0 {
+                return Some(Room::new(self, lane, n));
+            }
+            if slots.is_full(lane.number) {
+                return None;
+            }
+        }
+        // A claim is under way that may fill them.
+        self.reserve(lane).await
+    }
+
     /// The next slot of this queue that becomes free, if one does soon. A job whose lease expired may kill its worker, and must not
     /// wait in line with others that would be blamed for it.
     async fn reserve(self: &Arc<Self>, lane: &Lane) -> Option<Room> {
         lock(&self.slots).reserve(lane.number);
-        let room = Room {
-            core: self.clone(),
-            lane: lane.number,
-        };
+        let room = Room::new(self, lane, 1);
         let wait = async {
             loop {
                 let freed = self.slot_freed.notified();
@@ -187,15 +199,27 @@ impl Core {
     }
 }
 
-/// A slot that is kept free for what a scan finds.
+/// Slots that are kept free for what a scan finds.
 struct Room {
     core: Arc<Core>,
     lane: usize,
+    slots: usize,
+}
+
+impl Room {
+    fn new(core: &Arc<Core>, lane: &Lane, slots: usize) -> Self {
+        Self {
+            core: core.clone(),
+            lane: lane.number,
+            slots,
+        }
+    }
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        lock(&self.core.slots).unreserve(self.lane);
+        lock(&self.core.slots).unreserve(self.lane, self.slots);
         fill_slots(&self.core);
+        self.core.room.notify_one();
     }
 }

@@ -135,6 +135,27 @@ async fn a_slow_network() {
     assert_eq!(shaky.bench.number(once).await, 1, "slow is not broken");
 }
 
+/// It claimed as much ahead as the handlers finish in 30 ms: with claims that take longer, that was nothing.
+#[tokio::test]
+async fn a_slow_network_does_not_keep_a_worker_at_one_job_for_each_claim() {
+    let shaky = Shaky::new().await;
+    shaky.proxy.delay(Duration::from_millis(50)).await;
+    let told = shaky.told.clone();
+    let builder = Worker::builder(shaky.client.clone())
+        .queue("default")
+        .concurrency(1)
+        .handle(move |job: Note| {
+            told.add(job.n);
+            async {}
+        });
+    let worker = start(builder).await;
+    shaky.bench.enqueue_all(notes(2000)).await;
+    // One for each claim would take 200 s.
+    shaky.told.reach_within(RECOVERED, 2000).await;
+    within(SOON, "it stops", worker.shutdown()).await;
+    shaky.bench.assert_all_done(2000).await;
+}
+
 #[tokio::test]
 async fn a_database_that_refuses_for_a_while() {
     let shaky = Shaky::new().await;

@@ -225,7 +225,17 @@ impl Bench {
 
     /// As [`finish`](Self::finish), where somebody else holds a lease.
     pub(super) async fn finish_leased(&self, worker: &WorkerHandle) {
-        within(SOON, "the queue is drained", worker.drained()).await;
+        if tokio::time::timeout(SOON, worker.drained()).await.is_err() {
+            let live = "select jsonb_agg(to_jsonb(j) - 'errors') from (select * from rowlock.job order by lease_until desc limit 3) j";
+            panic!(
+                "waited {SOON:?} in vain until the queue is drained: {} handled, {} running, {:?} live, done and dead, clock {}; live: {}",
+                worker.handled(),
+                worker.running(),
+                self.counts().await,
+                self.text("select clock_timestamp()").await,
+                self.text(live).await
+            );
+        }
         let stopped = within(SOON, "the worker stops", worker.shutdown()).await;
         assert_eq!(stopped.unsettled, 0, "{stopped:?}");
     }

@@ -192,8 +192,11 @@ async fn handlers_hear_that_the_database_cannot_be_reached() {
             .handle(move |_: Note, ctx: Ctx| {
                 let told = tally.clone();
                 async move {
-                    told.add("started".into());
-                    told.add(format!("{:?}", ctx.cancelled().await));
+                    // Its answer may come before or after the end of its lease is noticed.
+                    if ctx.attempt() == 1 {
+                        told.add("started".into());
+                        told.add(format!("{:?}", ctx.cancelled().await));
+                    }
                     Outcome::done(&1)
                 }
             }),
@@ -209,8 +212,11 @@ async fn handlers_hear_that_the_database_cannot_be_reached() {
     );
     proxy.pass().await;
     bench.finish(&worker).await;
-    // Nobody else took it, so its answer counts.
-    assert_eq!(bench.finished(id).await["attempt"], 1);
+    let done = bench.finished(id).await;
+    assert_eq!(
+        (&done["outcome"], &done["failures"]),
+        (&json!("done"), &json!(0))
+    );
 }
 
 /// By then somebody else may have them.

@@ -39,6 +39,8 @@ struct Lane<J> {
     credit: i64,
     /// Slots kept free for a full scan.
     reserved: usize,
+    /// Free slots that a claim under way may fill.
+    asked: usize,
 }
 
 /// The slots of a worker.
@@ -52,6 +54,8 @@ pub(crate) struct Slots<J> {
     lanes: Vec<Lane<J>>,
     /// The lanes' numbers in the strict order.
     ranked: Vec<usize>,
+    /// Free slots that a claim under way may fill.
+    asked: usize,
     /// No job starts any more.
     closed: bool,
 }
@@ -65,6 +69,8 @@ pub(crate) struct Wanted {
     pub(crate) total: usize,
     /// How many of them could start at once.
     pub(crate) free: usize,
+    /// Whether all of them could start at once, in whichever lanes they are found.
+    pub(crate) all_start: bool,
 }
 
 impl<J: Waiting> Slots<J> {
@@ -77,6 +83,7 @@ impl<J: Waiting> Slots<J> {
             reserved: 0,
             lanes: Vec::new(),
             ranked: Vec::new(),
+            asked: 0,
             closed: false,
         }
     }
@@ -103,6 +110,7 @@ impl<J: Waiting> Slots<J> {
             waiting: VecDeque::new(),
             credit: 0,
             reserved: 0,
+            asked: 0,
         });
         n
     }
@@ -229,10 +237,16 @@ impl<J: Waiting> Slots<J> {
             lanes = drawn.into_iter().map(|(_, lane)| lane).collect();
         }
         let total = total.min(lanes.iter().map(|(_, room)| room).sum());
+        let free = free.saturating_sub(ready);
+        let fits = |(n, room): &(usize, usize)| {
+            let lane = &self.lanes[*n];
+            lane.running + lane.reserved + lane.waiting.len() + room <= lane.limit
+        };
         Wanted {
+            all_start: total <= free && lanes.iter().all(fits),
             lanes,
             total,
-            free: free.saturating_sub(ready),
+            free,
         }
     }
 
@@ -245,11 +259,45 @@ impl<J: Waiting> Slots<J> {
         self.lanes.iter().map(ready).sum()
     }
 
-    /// Slots of this lane that nothing runs in and nothing waits for.
-    pub(crate) fn free(&self, lane: usize) -> usize {
+    /// A claim is under way that may fill free slots, until [`answered`](Self::answered).
+    pub(crate) fn ask(&mut self, wanted: &Wanted) {
+        self.asked = wanted.total.min(wanted.free);
+        for (n, room) in &wanted.lanes {
+            let lane = &mut self.lanes[*n];
+            lane.asked = lane
+                .limit
+                .saturating_sub(lane.running + lane.reserved)
+                .min(*room);
+        }
+    }
+
+    /// What the claim brought has been added.
+    pub(crate) fn answered(&mut self) {
+        self.asked = 0;
+        for lane in &mut self.lanes {
+            lane.asked = 0;
+        }
+    }
+
+    /// Whether no slot of this lane is free.
+    pub(crate) fn is_full(&self, lane: usize) -> bool {
         let lane = &self.lanes[lane];
-        let here = lane.limit.saturating_sub(lane.running + lane.waiting.len());
-        here.min(self.limit.saturating_sub(self.running + self.ready()))
+        lane.running >= lane.limit || self.running >= self.limit
+    }
+
+    /// Reserves slots of this lane that nothing runs in, waits for or may be claimed for, and says how many: half of them, so
+    /// that a scan never stops a worker.
+    pub(crate) fn reserve_free(&mut self, lane: usize) -> usize {
+        let at = &self.lanes[lane];
+        let taken = at.running + at.reserved + at.asked + at.waiting.len();
+        let taken_in_all = self.running + self.reserved + self.asked + self.ready();
+        let here = at.limit.saturating_sub(taken);
+        let n = here
+            .min(self.limit.saturating_sub(taken_in_all))
+            .div_ceil(2);
+        self.lanes[lane].reserved += n;
+        self.reserved += n;
+        n
     }
 
     /// Keeps the next slot that becomes free in this lane from being used, so that a full scan has a place for what it finds.
@@ -258,15 +306,16 @@ impl<J: Waiting> Slots<J> {
         self.reserved += 1;
     }
 
-    /// Whether the reserved slot is free.
+    /// Whether the reserved slots are free, and nothing is on its way to them.
     pub(crate) fn reservation_holds(&self, lane: usize) -> bool {
         let lane = &self.lanes[lane];
-        lane.running + lane.reserved <= lane.limit && self.running + self.reserved <= self.limit
+        lane.running + lane.reserved + lane.asked <= lane.limit
+            && self.running + self.reserved + self.asked <= self.limit
     }
 
-    pub(crate) fn unreserve(&mut self, lane: usize) {
-        self.lanes[lane].reserved -= 1;
-        self.reserved -= 1;
+    pub(crate) fn unreserve(&mut self, lane: usize, n: usize) {
+        self.lanes[lane].reserved -= n;
+        self.reserved -= n;
     }
 
     /// Takes out all that wait: they are to be given back.
@@ -280,207 +329,4 @@ impl<J: Waiting> Slots<J> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    /// A job of a kind whose handler takes `chunk` at once.
-    #[derive(Debug, Clone, Copy, PartialEq)]
-    struct Job {
-        kind: u8,
-        chunk: usize,
-    }
-
-    impl Waiting for Job {
-        fn chunk_max(&self) -> usize {
-            self.chunk
-        }
-        fn goes_with(&self, other: &Self) -> bool {
-            self.kind == other.kind
-        }
-    }
-
-    const ONE: Job = Job { kind: 0, chunk: 1 };
-
-    #[derive(Debug, Clone)]
-    enum Step {
-        Add(usize, u8, usize),
-        Next,
-        Finish,
-        Reserve(usize),
-        Unreserve,
-    }
-
-    fn step() -> impl Strategy<Value = Step> {
-        prop_oneof![
-            (0usize..3, 0u8..2, 1usize..6).prop_map(|(l, k, n)| Step::Add(l, k, n)),
-            Just(Step::Next),
-            Just(Step::Next),
-            Just(Step::Finish),
-            (0usize..3).prop_map(Step::Reserve),
-            Just(Step::Unreserve),
-        ]
-    }
-
-    proptest! {
-        /// Whatever happens: no limit is passed, no job is lost or run twice, the counts are right.
-        #[test]
-        fn limits_hold_and_nothing_is_lost(
-            limit in 1usize..6,
-            limits in proptest::array::uniform3(1usize..5),
-            strict in any::<bool>(),
-            steps in proptest::collection::vec(step(), 0..200),
-        ) {
-            let mut slots = Slots::new(limit, if strict { Order::Strict } else { Order::Weighted });
-            for l in limits {
-                slots.add_lane(0, l, l, 3);
-            }
-            let (mut running, mut reserved): (Vec<(usize, usize)>, Vec<usize>) = (Vec::new(), Vec::new());
-            let (mut added, mut started) = (0, 0);
-            for s in steps {
-                match s {
-                    Step::Add(lane, kind, n) => {
-                        added += n;
-                        slots.add(lane, std::iter::repeat_n(Job { kind, chunk: if kind == 1 { 3 } else { 1 } }, n));
-                    }
-                    Step::Next => {
-                        if let Some((lane, jobs)) = slots.next() {
-                            prop_assert!(jobs.iter().all(|j| j.kind == jobs[0].kind));
-                            prop_assert!(jobs.len() <= jobs[0].chunk);
-                            started += jobs.len();
-                            running.push((lane, jobs.len()));
-                        }
-                    }
-                    Step::Finish => {
-                        if let Some((lane, _)) = running.pop() {
-                            slots.finish(lane);
-                        }
-                    }
-                    Step::Reserve(lane) => {
-                        if reserved.is_empty() {
-                            slots.reserve(lane);
-                            reserved.push(lane);
-                        }
-                    }
-                    Step::Unreserve => {
-                        if let Some(lane) = reserved.pop() {
-                            slots.unreserve(lane);
-                        }
-                    }
-                }
-                prop_assert!(slots.running() <= limit);
-                for (n, l) in limits.iter().enumerate() {
-                    prop_assert!(running.iter().filter(|r| r.0 == n).count() <= *l);
-                }
-                prop_assert_eq!(slots.waiting(), added - started);
-                let wanted = slots.wanted(4, || 0.5);
-                prop_assert!(wanted.total <= limit * 3 + 4);
-                prop_assert!(wanted.free <= limit - slots.running());
-            }
-            prop_assert_eq!(slots.drain().len(), added - started);
-        }
-    }
-
-    #[test]
-    fn strict_order_empties_the_first_lane_first() {
-        let mut slots = Slots::new(10, Order::Strict);
-        slots.add_lane(0, 10, 1, 1);
-        slots.add_lane(1, 10, 9, 1);
-        slots.add(1, [ONE; 3]);
-        slots.add(0, [ONE; 2]);
-        let order: Vec<usize> = std::iter::from_fn(|| slots.next())
-            .map(|(lane, _)| lane)
-            .collect();
-        assert_eq!(order, [0, 0, 1, 1, 1]);
-    }
-
-    #[test]
-    fn strict_order_goes_by_rank_not_by_when_a_lane_was_added() {
-        let mut slots = Slots::new(10, Order::Strict);
-        for rank in [1, 0, 1, 0] {
-            let lane = slots.add_lane(rank, 10, 1, 1);
-            slots.add(lane, [ONE]);
-        }
-        let asked: Vec<usize> = slots
-            .wanted(0, || 0.5)
-            .lanes
-            .iter()
-            .map(|(n, _)| *n)
-            .collect();
-        assert_eq!(asked, [1, 3, 0, 2]);
-        let order: Vec<usize> = std::iter::from_fn(|| slots.next())
-            .map(|(lane, _)| lane)
-            .collect();
-        assert_eq!(order, [1, 3, 0, 2]);
-    }
-
-    #[test]
-    fn nothing_starts_when_they_are_closed() {
-        let mut slots = Slots::new(10, Order::Strict);
-        slots.add_lane(0, 10, 1, 1);
-        slots.add(0, [ONE; 2]);
-        slots.close();
-        assert!(slots.next().is_none());
-        assert_eq!(slots.drain().len(), 2);
-    }
-
-    #[test]
-    fn weighted_order_shares_by_weight() {
-        let mut slots = Slots::new(100, Order::Weighted);
-        slots.add_lane(0, 100, 3, 1);
-        slots.add_lane(0, 100, 1, 1);
-        slots.add(0, [ONE; 60]);
-        slots.add(1, [ONE; 60]);
-        let first: Vec<usize> = std::iter::from_fn(|| slots.next())
-            .take(40)
-            .map(|(lane, _)| lane)
-            .collect();
-        assert_eq!(first.iter().filter(|l| **l == 0).count(), 30);
-    }
-
-    #[test]
-    fn one_free_slot_is_shared_by_weight() {
-        let mut slots = Slots::new(1, Order::Weighted);
-        slots.add_lane(0, 1, 3, 1);
-        slots.add_lane(0, 1, 1, 1);
-        let mut first = [0, 0];
-        for _ in 0..4000 {
-            let wanted = slots.wanted(0, rand::random);
-            assert_eq!(wanted.total, 1);
-            let lane = wanted.lanes[0].0;
-            first[lane] += 1;
-            slots.add(lane, [ONE]);
-            let (lane, _) = slots.next().unwrap();
-            slots.finish(lane);
-        }
-        assert!((2800..3200).contains(&first[0]), "{first:?}");
-    }
-
-    #[test]
-    fn jobs_that_wait_for_a_full_lane_do_not_keep_others_from_free_slots() {
-        let mut slots = Slots::new(4, Order::Weighted);
-        slots.add_lane(0, 1, 1, 1);
-        slots.add_lane(0, 4, 1, 1);
-        slots.add(0, [ONE; 4]);
-        slots.next().unwrap();
-        assert!(slots.next().is_none(), "the first lane is full");
-        let wanted = slots.wanted(0, || 0.5);
-        assert_eq!((wanted.total, wanted.free, slots.free(1)), (2, 3, 3));
-        assert_eq!(wanted.lanes, [(1, 2)]);
-    }
-
-    #[test]
-    fn a_reserved_slot_is_kept_free() {
-        let mut slots = Slots::new(1, Order::Strict);
-        slots.add_lane(0, 1, 1, 1);
-        slots.add(0, [ONE; 2]);
-        let (lane, _) = slots.next().unwrap();
-        slots.reserve(0);
-        assert!(!slots.reservation_holds(0), "the slot is still in use");
-        slots.finish(lane);
-        assert!(slots.reservation_holds(0));
-        assert!(slots.next().is_none(), "the free slot is reserved");
-        slots.unreserve(0);
-        assert!(slots.next().is_some());
-    }
-}
+mod tests;

@@ -1,0 +1,104 @@
+//! The pace: how many jobs to hold beyond the free slots. As many as the handlers finish in a moment, so that short jobs never wait
+//! for the database, and long ones are left for others. Pure.
+
+use std::time::{Duration, Instant};
+
+/// So far ahead of the handlers, in time, jobs are claimed…
+const AHEAD_LEAST: Duration = Duration::from_millis(30);
+/// …or so many times as far as a claim takes, lest the handlers finish one for each claim and no more…
+const AHEAD_CLAIMS: u32 = 2;
+/// …but not further.
+const AHEAD_MOST: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct Pace {
+    max: usize,
+    finished: u64,
+    at: Option<Instant>,
+    per_second: f64,
+    /// How long a claim takes.
+    claim: Duration,
+}
+
+impl Pace {
+    pub(super) fn new(max: usize) -> Self {
+        Self {
+            max,
+            finished: 0,
+            at: None,
+            per_second: 0.0,
+            claim: Duration::ZERO,
+        }
+    }
+
+    pub(super) fn claim_took(&mut self, took: Duration) {
+        self.claim = (self.claim * 3 + took) / 4;
+    }
+
+    /// How many jobs may wait, when so many are finished by now.
+    pub(super) fn ahead(&mut self, finished: u64, now: Instant) -> usize {
+        let since = self.at.map_or(Duration::ZERO, |at| now.duration_since(at));
+        if self.at.is_none() || since >= Duration::from_millis(2) {
+            if self.at.is_some() {
+                let rate = (finished - self.finished) as f64 / since.as_secs_f64();
+                // Follows within about 50 ms, up and down.
+                let weight = (since.as_secs_f64() / 0.05).min(1.0);
+                self.per_second += (rate - self.per_second) * weight;
+            }
+            self.finished = finished;
+            self.at = Some(now);
+        }
+        let ahead = (self.claim * AHEAD_CLAIMS).clamp(AHEAD_LEAST, AHEAD_MOST);
+        ((self.per_second * ahead.as_secs_f64()) as usize).min(self.max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pace_follows_the_handlers() {
+        let (mut pace, mut now) = (Pace::new(1000), Instant::now());
+        assert_eq!(pace.ahead(0, now), 0, "nothing is known yet");
+        let mut finished = 0;
+        for _ in 0..100 {
+            now += Duration::from_millis(5);
+            finished += 50;
+            pace.ahead(finished, now);
+        }
+        let fast = pace.ahead(finished, now);
+        assert!(
+            (280..=310).contains(&fast),
+            "10,000 a second for 30 ms: {fast}"
+        );
+        for _ in 0..100 {
+            now += Duration::from_millis(20);
+            pace.ahead(finished, now);
+        }
+        assert_eq!(pace.ahead(finished, now), 0, "nothing finishes any more");
+    }
+
+    #[test]
+    fn the_pace_has_a_limit() {
+        let (mut pace, now) = (Pace::new(1000), Instant::now());
+        pace.ahead(0, now);
+        assert_eq!(pace.ahead(10_000_000, now + Duration::from_secs(1)), 1000);
+    }
+
+    /// With a slow way to the database, one slot and quick handlers, one job was finished for each claim, for ever.
+    #[test]
+    fn the_pace_grows_however_long_a_claim_takes() {
+        for took in [5, 50, 300].map(Duration::from_millis) {
+            let (mut pace, mut now) = (Pace::new(1000), Instant::now());
+            let (mut finished, mut brought) = (0, 0);
+            for _ in 0..30 {
+                brought = 1 + pace.ahead(finished, now);
+                now += took;
+                pace.claim_took(took);
+                finished += brought as u64;
+            }
+            assert!(brought > 500, "{brought} with each claim of {took:?}");
+        }
+    }
+}

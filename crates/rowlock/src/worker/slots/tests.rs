@@ -1,0 +1,229 @@
+use super::*;
+use proptest::prelude::*;
+
+/// A job of a kind whose handler takes `chunk` at once.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Job {
+    kind: u8,
+    chunk: usize,
+}
+
+impl Waiting for Job {
+    fn chunk_max(&self) -> usize {
+        self.chunk
+    }
+    fn goes_with(&self, other: &Self) -> bool {
+        self.kind == other.kind
+    }
+}
+
+const ONE: Job = Job { kind: 0, chunk: 1 };
+
+#[derive(Debug, Clone)]
+enum Step {
+    Add(usize, u8, usize),
+    Next,
+    Finish,
+    Reserve(usize),
+    Unreserve,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        (0usize..3, 0u8..2, 1usize..6).prop_map(|(l, k, n)| Step::Add(l, k, n)),
+        Just(Step::Next),
+        Just(Step::Next),
+        Just(Step::Finish),
+        (0usize..3).prop_map(Step::Reserve),
+        Just(Step::Unreserve),
+    ]
+}
+
+proptest! {
+    /// Whatever happens: no limit is passed, no job is lost or run twice, the counts are right.
+    #[test]
+    fn limits_hold_and_nothing_is_lost(
+        limit in 1usize..6,
+        limits in proptest::array::uniform3(1usize..5),
+        strict in any::<bool>(),
+        steps in proptest::collection::vec(step(), 0..200),
+    ) {
+        let mut slots = Slots::new(limit, if strict { Order::Strict } else { Order::Weighted });
+        for l in limits {
+            slots.add_lane(0, l, l, 3);
+        }
+        let (mut running, mut reserved): (Vec<(usize, usize)>, Vec<usize>) = (Vec::new(), Vec::new());
+        let (mut added, mut started) = (0, 0);
+        for s in steps {
+            match s {
+                Step::Add(lane, kind, n) => {
+                    added += n;
+                    slots.add(lane, std::iter::repeat_n(Job { kind, chunk: if kind == 1 { 3 } else { 1 } }, n));
+                }
+                Step::Next => {
+                    if let Some((lane, jobs)) = slots.next() {
+                        prop_assert!(jobs.iter().all(|j| j.kind == jobs[0].kind));
+                        prop_assert!(jobs.len() <= jobs[0].chunk);
+                        started += jobs.len();
+                        running.push((lane, jobs.len()));
+                    }
+                }
+                Step::Finish => {
+                    if let Some((lane, _)) = running.pop() {
+                        slots.finish(lane);
+                    }
+                }
+                Step::Reserve(lane) => {
+                    if reserved.is_empty() {
+                        slots.reserve(lane);
+                        reserved.push(lane);
+                    }
+                }
+                Step::Unreserve => {
+                    if let Some(lane) = reserved.pop() {
+                        slots.unreserve(lane, 1);
+                    }
+                }
+            }
+            prop_assert!(slots.running() <= limit);
+            for (n, l) in limits.iter().enumerate() {
+                prop_assert!(running.iter().filter(|r| r.0 == n).count() <= *l);
+            }
+            prop_assert_eq!(slots.waiting(), added - started);
+            let wanted = slots.wanted(4, || 0.5);
+            prop_assert!(wanted.total <= limit * 3 + 4);
+            prop_assert!(wanted.free <= limit - slots.running());
+        }
+        prop_assert_eq!(slots.drain().len(), added - started);
+    }
+}
+
+#[test]
+fn strict_order_empties_the_first_lane_first() {
+    let mut slots = Slots::new(10, Order::Strict);
+    slots.add_lane(0, 10, 1, 1);
+    slots.add_lane(1, 10, 9, 1);
+    slots.add(1, [ONE; 3]);
+    slots.add(0, [ONE; 2]);
+    let order: Vec<usize> = std::iter::from_fn(|| slots.next())
+        .map(|(lane, _)| lane)
+        .collect();
+    assert_eq!(order, [0, 0, 1, 1, 1]);
+}
+
+#[test]
+fn strict_order_goes_by_rank_not_by_when_a_lane_was_added() {
+    let mut slots = Slots::new(10, Order::Strict);
+    for rank in [1, 0, 1, 0] {
+        let lane = slots.add_lane(rank, 10, 1, 1);
+        slots.add(lane, [ONE]);
+    }
+    let asked: Vec<usize> = slots
+        .wanted(0, || 0.5)
+        .lanes
+        .iter()
+        .map(|(n, _)| *n)
+        .collect();
+    assert_eq!(asked, [1, 3, 0, 2]);
+    let order: Vec<usize> = std::iter::from_fn(|| slots.next())
+        .map(|(lane, _)| lane)
+        .collect();
+    assert_eq!(order, [1, 3, 0, 2]);
+}
+
+#[test]
+fn nothing_starts_when_they_are_closed() {
+    let mut slots = Slots::new(10, Order::Strict);
+    slots.add_lane(0, 10, 1, 1);
+    slots.add(0, [ONE; 2]);
+    slots.close();
+    assert!(slots.next().is_none());
+    assert_eq!(slots.drain().len(), 2);
+}
+
+#[test]
+fn weighted_order_shares_by_weight() {
+    let mut slots = Slots::new(100, Order::Weighted);
+    slots.add_lane(0, 100, 3, 1);
+    slots.add_lane(0, 100, 1, 1);
+    slots.add(0, [ONE; 60]);
+    slots.add(1, [ONE; 60]);
+    let first: Vec<usize> = std::iter::from_fn(|| slots.next())
+        .take(40)
+        .map(|(lane, _)| lane)
+        .collect();
+    assert_eq!(first.iter().filter(|l| **l == 0).count(), 30);
+}
+
+#[test]
+fn one_free_slot_is_shared_by_weight() {
+    let mut slots = Slots::new(1, Order::Weighted);
+    slots.add_lane(0, 1, 3, 1);
+    slots.add_lane(0, 1, 1, 1);
+    let mut first = [0, 0];
+    for _ in 0..4000 {
+        let wanted = slots.wanted(0, rand::random);
+        assert_eq!(wanted.total, 1);
+        let lane = wanted.lanes[0].0;
+        first[lane] += 1;
+        slots.add(lane, [ONE]);
+        let (lane, _) = slots.next().unwrap();
+        slots.finish(lane);
+    }
+    assert!((2800..3200).contains(&first[0]), "{first:?}");
+}
+
+#[test]
+fn jobs_that_wait_for_a_full_lane_do_not_keep_others_from_free_slots() {
+    let mut slots = Slots::new(4, Order::Weighted);
+    slots.add_lane(0, 1, 1, 1);
+    slots.add_lane(0, 4, 1, 1);
+    slots.add(0, [ONE; 4]);
+    slots.next().unwrap();
+    assert!(slots.next().is_none(), "the first lane is full");
+    let wanted = slots.wanted(0, || 0.5);
+    assert_eq!((wanted.total, wanted.free), (2, 3));
+    assert_eq!(slots.reserve_free(1), 2);
+    assert_eq!(wanted.lanes, [(1, 2)]);
+}
+
+/// Otherwise one of two suspects would wait while the other runs, and be blamed for what that one does.
+#[test]
+fn a_scan_and_a_claim_never_count_on_the_same_slot() {
+    let mut slots = Slots::<Job>::new(1, Order::Strict);
+    slots.add_lane(0, 1, 1, 1);
+    let wanted = slots.wanted(0, || 0.5);
+    assert!(wanted.all_start);
+    slots.ask(&wanted);
+    assert_eq!(slots.reserve_free(0), 0, "the claim may fill it");
+    slots.reserve(0);
+    assert!(!slots.reservation_holds(0), "the claim may fill it");
+    slots.answered();
+    assert!(slots.reservation_holds(0));
+    let wanted = slots.wanted(1, || 0.5);
+    assert_eq!(
+        (wanted.free, wanted.all_start),
+        (0, false),
+        "it is the scan's now"
+    );
+    slots.ask(&wanted);
+    assert!(
+        slots.reservation_holds(0),
+        "a later claim does not count on it"
+    );
+}
+
+#[test]
+fn a_reserved_slot_is_kept_free() {
+    let mut slots = Slots::new(1, Order::Strict);
+    slots.add_lane(0, 1, 1, 1);
+    slots.add(0, [ONE; 2]);
+    let (lane, _) = slots.next().unwrap();
+    slots.reserve(0);
+    assert!(!slots.reservation_holds(0), "the slot is still in use");
+    slots.finish(lane);
+    assert!(slots.reservation_holds(0));
+    assert!(slots.next().is_none(), "the free slot is reserved");
+    slots.unreserve(0, 1);
+    assert!(slots.next().is_some());
+}
