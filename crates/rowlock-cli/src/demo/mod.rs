@@ -126,12 +126,29 @@ impl Demo {
         }
         screen.note("Ctrl-C ends it".to_owned());
         let mut tick = tokio::time::interval(Duration::from_secs(1));
+        // One future for the whole show: a new one each second would miss what comes in between.
+        let interrupted = interrupted();
+        tokio::pin!(interrupted);
         loop {
             tokio::select! {
                 _ = tick.tick() => screen.draw(client, worker).await?,
-                _ = tokio::signal::ctrl_c() => return Ok(()),
+                () = &mut interrupted => return Ok(()),
                 () = end_of(until) => return Ok(()),
             }
+        }
+    }
+}
+
+/// Waits for Ctrl-C or a request to end.
+async fn interrupted() {
+    use tokio::signal::unix::{SignalKind, signal};
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            _ = terminate.recv() => {}
+        },
+        Err(_) => {
+            let _ = tokio::signal::ctrl_c().await;
         }
     }
 }

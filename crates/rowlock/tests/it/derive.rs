@@ -227,8 +227,3 @@ fn the_generated_code_needs_no_names_in_scope() {
     }
     assert_eq!(hostile::Hostile::options().tags, ["t"]);
 }
-
-#[test]
-fn what_is_wrong_does_not_compile() {
-    trybuild::TestCases::new().compile_fail("tests/ui/*.rs");
-}

@@ -593,11 +593,21 @@ async fn a_sweep_finds_what_lies_behind_and_takes_turns() {
         "it is not due yet"
     );
     assert_eq!(
+        rows(&other, &format!("{sweep}, overdue => true)")).await,
+        ["0|not my turn"],
+        "an hour is the price of a dear scan, also for one who is overdue"
+    );
+    run(
+        pg,
+        &format!("select setval('{sequence}', ((extract(epoch from now()) + 1) * 1000)::bigint)"),
+    )
+    .await;
+    assert_eq!(
         rows(&other, &format!("{sweep}, overdue => true)"))
             .await
             .len(),
         2,
-        "unless it is overdue"
+        "the cheap scans of a queue that shares the sequence do not stop one who is overdue"
     );
 }
 
