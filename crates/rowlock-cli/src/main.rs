@@ -10,7 +10,6 @@ mod connect;
 mod dead;
 mod demo;
 mod doctor;
-mod duration;
 mod enqueue;
 mod exit;
 mod jobs;

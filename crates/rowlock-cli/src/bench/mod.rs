@@ -50,7 +50,7 @@ pub(crate) struct Bench {
     rate: u64,
 
     /// How long a scenario with a constant rate lasts.
-    #[arg(long, default_value = "10s", value_parser = crate::duration::parse, value_name = "TIME")]
+    #[arg(long, default_value = "10s", value_parser = crate::times::span, value_name = "TIME")]
     duration: Duration,
 
     /// Keep finished jobs in the history.

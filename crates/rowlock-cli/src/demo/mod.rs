@@ -28,7 +28,7 @@ use screen::Screen;
     rowlock demo -d postgres://localhost/scratch")]
 pub(crate) struct Demo {
     /// End by itself after this long, such as 15s or 2m.
-    #[arg(long, value_parser = crate::duration::parse, value_name = "TIME")]
+    #[arg(long, value_parser = crate::times::span, value_name = "TIME")]
     duration: Option<Duration>,
 
     /// Start over with an empty database. Only for the demo's own server.
