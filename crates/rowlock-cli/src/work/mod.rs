@@ -165,9 +165,10 @@ impl Shift {
         self.ready(&client);
         self.until_asked_to_stop(&mut crew, &mut signals).await;
 
-        tracing::info!("stopping: finishing what runs; another signal stops at once");
+        // What asks for readiness must not hear "ready" from a worker that has said it is stopping.
         self.health.draining();
         self.notify.stopping();
+        tracing::info!("stopping: finishing what runs; another signal stops at once");
         let stopped = tokio::select! {
             stopped = crew.shutdown() => stopped,
             () = signals.stop() => {
