@@ -195,6 +195,7 @@ declare
   v_ids      bigint[];
   v_found    bigint[];
   v_missing  integer[];
+  v_cancelled tid[];
 begin
   perform rowlock.check_options(o, now) from unnest(options) o where o is not null;
 
@@ -231,11 +232,31 @@ begin
     v_missing := array(select n from generate_series(1, cardinality(v_ids)) n where v_found[n] is null);
     exit when v_missing = '{}';
 
-    -- Debounce: the waiting job takes the new payload and time. A running one is left alone and answered as a duplicate.
+    -- A job that somebody asked to cancel and nobody runs stands in nobody's way: it ends here, and the next round inserts.
+    v_cancelled := array(select j.ctid from rowlock.job j
+                          where j.queue = enqueue_with_options.queue and j.cancel_at is not null and j.lease_until <= now
+                            and j.unique_key in (select options[n] ->> 'unique_key' from unnest(v_missing) n)
+                            for update skip locked);
+    if v_cancelled <> '{}' then
+      perform rowlock.park_finished(enqueue_with_options.queue, v_cancelled, 'cancelled', now);
+      continue;
+    end if;
+
+    -- Debounce: the waiting job becomes the new one, in all but its id. A running one is left alone and answered as a duplicate.
+    -- One whose lease has run out is taken from its holder, who would otherwise finish what it has never seen.
     update rowlock.job j
-       set payload = i.payload, run_at = i.run_at, kind = i.kind, priority = i.priority
+       set payload = i.payload, run_at = i.run_at, kind = i.kind, priority = i.priority,
+           max_attempts = (i.o ->> 'max_attempts')::smallint, timeout_ms = (i.o ->> 'timeout_ms')::bigint,
+           expires_at = i.expires_at, backoff = nullif(i.o -> 'backoff', 'null'), tags = i.tags,
+           metadata = nullif(i.o -> 'metadata', 'null'), trace = i.o ->> 'trace',
+           crashes = case when j.lease_until = '-infinity' then j.crashes else j.crashes + 1 end,
+           lease_until = '-infinity', token = 0, progress = null
       from (select distinct on (options[n] ->> 'unique_key') options[n] ->> 'unique_key' as unique_key, payloads[n] as payload,
-                   kinds[n] as kind, coalesce(priorities[n], 0) as priority, coalesce(run_ats[n], now) as run_at
+                   kinds[n] as kind, coalesce(priorities[n], 0) as priority, coalesce(run_ats[n], now) as run_at, options[n] as o,
+                   coalesce((options[n] ->> 'expires_at')::timestamptz,
+                            now + (options[n] ->> 'expires_in_ms')::bigint * interval '1 ms') as expires_at,
+                   case when jsonb_typeof(options[n] -> 'tags') = 'array' and options[n] -> 'tags' <> '[]'
+                        then array(select jsonb_array_elements_text(options[n] -> 'tags')) end as tags
               from unnest(v_missing) n where options[n] ->> 'on_conflict' = 'replace'
              order by options[n] ->> 'unique_key', n desc) i
      where j.queue = enqueue_with_options.queue and j.unique_key = i.unique_key and j.lease_until <= now;
@@ -257,7 +278,7 @@ end $$;
 
 -- One job. `select * from rowlock.enqueue('email', '{"to": "a@b.c"}', queue => 'mail', delay => '5 minutes')`
 -- unique_key: at most one live job with this key in the queue; on_conflict says what happens to the second: 'keep' answers
--- with the first one's id and duplicate = true, 'replace' moves the new payload and time into the first while it waits.
+-- with the first one's id and duplicate = true, 'replace' makes the first, while it waits, the new one in all but its id.
 create or replace function rowlock.enqueue(
   kind         text,
   payload      jsonb default '{}',

@@ -90,7 +90,7 @@ begin
       select s.*
         from unnest(c_priority, v_at, v_id) with ordinality as c (priority, at, id, ord),
              lateral (
-               select c.ord, j.run_at, j.id, j.ctid as tid,
+               select c.ord, j.run_at, j.id, j.lease_until, j.ctid as tid,
                       case
                         when j.lease_until > v_now then null                                  -- running
                         when j.kind <> all (claim_queue.kinds) or j.kind = any (v_paused) then null  -- not for this caller
@@ -99,8 +99,9 @@ begin
                         when j.lease_until = '-infinity' then 'take'
                         -- The lease expired under this job: its worker may have died of it. Such a job is only taken into a
                         -- free slot, never ahead of one, so that the next death is not blamed on jobs that merely waited.
-                        when j.crashes + 1 >= coalesce(v_queue.max_crashes, j.max_attempts,
-                               (v_kinds -> j.kind ->> 'max_attempts')::smallint, v_queue.max_attempts) then 'poison'
+                        -- One crash proves nothing: the job may have waited in its worker's buffer.
+                        when j.crashes + 1 >= coalesce(v_queue.max_crashes, greatest(2, coalesce(j.max_attempts,
+                               (v_kinds -> j.kind ->> 'max_attempts')::smallint, v_queue.max_attempts))) then 'poison'
                         when suspects then 'take'
                       end as fate
                  from rowlock.job j
@@ -114,7 +115,8 @@ begin
       select j.ctid as tid, s.fate
         from seen s
         join rowlock.job j on j.ctid = s.tid
-       where s.fate is not null and j.queue = c_queue and j.id = s.id and j.lease_until <= v_now
+       -- Somebody may have changed the row between the look and the lock. Then what it is has to be decided anew, next time.
+       where s.fate is not null and j.queue = c_queue and j.id = s.id and j.lease_until = s.lease_until and j.run_at = s.run_at
        limit v_left
          for update of j skip locked
     )

@@ -32,6 +32,7 @@ declare
   v_at    timestamptz[];
   v_id    bigint[];
   v_more  boolean;
+  v_put_away integer := 0;
   v_clock timestamptz;
 begin
   perform set_config('synchronous_commit', 'off', true);
@@ -57,6 +58,7 @@ begin
         v_at := v_job.cursor_at;
         v_id := v_job.cursor_id;
         v_parked := v_parked + v_job.parked;
+        v_put_away := v_job.parked;
         v_more := v_job.more;
         v_clock := v_job.clock;
         continue;
@@ -69,7 +71,8 @@ begin
       trace := v_job.trace;
       return next;
     end loop;
-    exit when v_left <= 0 or not v_more or v_at is null;
+    -- What was put away took room that something else may need.
+    exit when v_left <= 0 or v_put_away = 0 and (not v_more or v_at is null);
   end loop;
 
   perform setval(v_due, (extract(epoch from clock_timestamp()) * 1000

@@ -128,7 +128,7 @@ create table rowlock.queue (
   paused            boolean     not null default false,
   lease_ms          integer     not null default 30000,
   max_attempts      smallint    not null default 5,
-  max_crashes       smallint,                    -- null: as max_attempts
+  max_crashes       smallint,                    -- null: as max_attempts, but at least 2
   backoff           jsonb       not null default '{"type": "exponential", "base_ms": 60000, "factor": 2, "max_ms": 86400000, "jitter": 0.1}',
   retention         interval    not null default '7 days',   -- of history; zero: keep none
   max_payload_bytes integer     not null default 1048576,

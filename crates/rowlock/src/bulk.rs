@@ -130,11 +130,11 @@ async fn copy(client: &Client, connection: &Connection, jobs: &[NewJob]) -> Resu
     let whole = jobs.iter().any(|job| job.options_json().is_some());
     let (_, now) = queue_limit(client, connection, &first.queue).await?;
     for job in jobs {
-        if let Some(Expiry::At(at)) = job.expiry
-            && Micros::from_timestamp(at) <= now
-        {
-            let rule = "has passed: such a job would never run";
-            return Err(Invalid::new("expires_at", at, rule).into());
+        if let Some(Expiry::At(at)) = job.expiry {
+            if Micros::from_timestamp(at) <= now {
+                let rule = "has passed: such a job would never run";
+                return Err(Invalid::new("expires_at", at, rule).into());
+            }
         }
     }
 

@@ -101,7 +101,7 @@ pub enum OnConflict {
     /// The first stays as it is; the answer names it.
     #[default]
     Keep,
-    /// Debounce: the first, while it waits, takes the new payload, time and priority.
+    /// Debounce: the first, while it waits, becomes the new one in all but its id.
     Replace,
 }
 

@@ -99,6 +99,8 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>) {
             }
             Err(e) => {
                 tracing::warn!(error = %e, "cannot claim, will try again");
+                // Of several statements the first may have brought jobs.
+                fill_slots(&core);
                 let after = if e.is_retryable() {
                     Duration::from_millis(100)
                 } else {

@@ -265,7 +265,7 @@ impl Core {
         self.rows(link, doing, sql, params).await
     }
 
-    async fn live(&self, link: &Link, doing: &str) -> Result<Live> {
+    pub(super) async fn live(&self, link: &Link, doing: &str) -> Result<Live> {
         link.get().await.map_err(|e| match e {
             LinkError::Stopped => Error::Closed {
                 doing: doing.into(),

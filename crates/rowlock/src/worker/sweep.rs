@@ -36,6 +36,11 @@ pub(super) async fn sweep_loop(core: Arc<Core>, link: Arc<Link>) {
             () = core.sweep.notified() => {}
             () = core.stopping.cancelled() => return,
         }
+        // A connection first: slots are held free during a scan, and must not wait for one.
+        tokio::select! {
+            live = core.live(&link, "scan the queues") => if live.is_err() { continue },
+            () = core.stopping.cancelled() => return,
+        }
         // Those that have room first: the wait for a slot must not keep them waiting.
         let mut full: Option<(Instant, Arc<Lane>)> = None;
         for lane in core.lanes() {

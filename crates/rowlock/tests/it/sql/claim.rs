@@ -483,10 +483,16 @@ async fn crashes_are_bounded_by_max_attempts_unless_told_otherwise() {
     run(pg, "select rowlock.enqueue('k', max_attempts => 1)").await;
     claim(pg, "lease_ms => 1000").await;
     move_clock(pg, "1 minute").await;
+    assert_eq!(
+        claim(pg, "lease_ms => 1000").await.len(),
+        1,
+        "one crash proves nothing, whatever max_attempts says"
+    );
+    move_clock(pg, "2 minutes").await;
     assert_eq!(claim(pg, "n => 5").await, []);
     assert_eq!(
         one(pg, "select reason, crashes from rowlock.dead").await,
-        "poison|1"
+        "poison|2"
     );
 }
 
@@ -655,4 +661,22 @@ async fn claims_with_bad_arguments_are_refused() {
     ] {
         assert_eq!(refused(pg, &format!("select * from {call}")).await, said);
     }
+}
+
+#[tokio::test]
+async fn a_sweep_is_not_used_up_by_the_poison_it_puts_away() {
+    let own = installed().await;
+    let pg = &own.pg;
+    enqueue(pg, 50).await;
+    run(pg, "update rowlock.job set lease_until = rowlock.clock() - interval '1 s', token = 5, crashes = 9").await;
+    let fine = one(pg, "select id from rowlock.enqueue('k')").await;
+    assert_eq!(
+        rows(
+            pg,
+            "select coalesce(id, 0), coalesce(parked, 0) from rowlock.sweep('default', 5, 0, 7)"
+        )
+        .await,
+        [format!("{fine}|0"), "0|50".to_owned()],
+        "all of the poison is parked, and what stood behind it is found"
+    );
 }

@@ -3,7 +3,7 @@
 use rowlock::{NewJob, OnConflict};
 use serde_json::json;
 
-use super::kit::{claim, complete, installed, number, one, rows, run, until, within};
+use super::kit::{claim, complete, installed, move_clock, number, one, rows, run, until, within};
 
 #[tokio::test]
 async fn the_second_is_answered_with_the_first() {
@@ -211,4 +211,52 @@ async fn many_sessions_with_the_same_keys_in_any_order_make_one_job_each_and_no_
         number(&own.pg, "select count(*) from rowlock.job").await,
         200
     );
+}
+
+#[tokio::test]
+async fn a_replacement_is_not_finished_by_the_holder_of_an_expired_lease() {
+    let own = installed().await;
+    let pg = &own.pg;
+    let enqueue = "select duplicate from rowlock.enqueue('k', '{\"rev\": 1}', unique_key => 'u')";
+    assert_eq!(one(pg, enqueue).await, "f");
+    let slow = claim(pg, "n => 1").await;
+    move_clock(pg, "1 hour").await;
+    let replace = "select duplicate from rowlock.enqueue('k', '{\"rev\": 2}', unique_key => 'u', on_conflict => 'replace',
+                   tags => '{new}', max_attempts => 7, expires_at => rowlock.clock() + interval '1 day')";
+    assert_eq!(one(pg, replace).await, "t");
+    complete(pg, &slow).await;
+    assert_eq!(
+        rows(pg, "select payload ->> 'rev', tags, max_attempts, expires_at is not null, crashes from rowlock.job").await,
+        ["2|{new}|7|t|1"],
+        "the new job waits, with all that came with it"
+    );
+}
+
+#[tokio::test]
+async fn a_job_that_is_to_be_cancelled_does_not_stand_in_the_way() {
+    let own = installed().await;
+    let pg = &own.pg;
+    let enqueue = "select duplicate from rowlock.enqueue('k', unique_key => 'u')";
+    assert_eq!(one(pg, enqueue).await, "f");
+    let held = claim(pg, "n => 1").await;
+    let id = held[0].id;
+    assert_eq!(
+        one(
+            pg,
+            &format!("select answer from rowlock.cancel('{{{id}}}')")
+        )
+        .await,
+        "asked"
+    );
+    move_clock(pg, "1 hour").await;
+    assert_eq!(
+        one(pg, enqueue).await,
+        "f",
+        "nobody runs the first any more"
+    );
+    assert_eq!(
+        rows(pg, "select id, outcome from rowlock.finished").await,
+        [format!("{id}|cancelled")]
+    );
+    assert_eq!(number(pg, "select count(*) from rowlock.job").await, 1);
 }
