@@ -34,6 +34,8 @@ const SQL: &str = "select * from rowlock.claim_batch($1, $2, $3, $4, $5, $6, $7,
 #[derive(Debug, Default)]
 pub(super) struct Claimed {
     pub(super) jobs: usize,
+    /// How many of them have lost a worker before.
+    pub(super) suspects: usize,
     pub(super) parked: i32,
     /// It stopped for its own bound, or brought all that was asked for: there may be more.
     pub(super) more: bool,
@@ -88,11 +90,17 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>) {
                 if claimed.jobs > 0 {
                     idle.busy();
                 }
+                if claimed.suspects == 0 && wanted.all_start {
+                    core.suspects.store(false, Relaxed);
+                }
                 fill_slots(&core);
             }
             Ok(_) => {
                 if core.stopping.is_cancelled() {
                     return;
+                }
+                if wanted.all_start {
+                    core.suspects.store(false, Relaxed);
                 }
                 core.tell_if_drained();
                 core.wait_idle(&link, &mut idle, rung).await;
@@ -122,14 +130,16 @@ impl Core {
             if self.stopping.is_cancelled() {
                 return None;
             }
-            let ahead = pace.ahead(self.finished.load(Relaxed), Instant::now());
-            self.low_water.store(ahead / 2, Relaxed);
+            let pace = pace.ahead(self.finished.load(Relaxed), Instant::now());
+            let ahead = (!self.suspects.load(Relaxed)).then_some(pace);
+            let most_waiting = ahead.unwrap_or(0) / 2;
+            self.low_water.store(most_waiting, Relaxed);
             {
                 let mut slots = lock(&self.slots);
                 let wanted = slots.wanted(ahead, rand::random);
                 // A few at a time would be many claims: wait until a good part of what may wait is used up.
                 if wanted.total > 0
-                    && (wanted.free > 0 || slots.waiting() <= ahead / 2)
+                    && (wanted.free > 0 || slots.waiting() <= most_waiting)
                     && self.acks.len() < UNSENT_MAX
                 {
                     slots.ask(&wanted);
@@ -165,6 +175,7 @@ impl Core {
             };
             let claimed = self.take_in(&rows, token, began, how);
             all.jobs += claimed.jobs;
+            all.suspects += claimed.suspects;
             all.parked += claimed.parked;
             all.more |= claimed.more;
         }
@@ -244,6 +255,10 @@ impl Core {
             claimed.parked += parked;
             claimed.more |= row.get::<_, Option<bool>>(column::MORE).unwrap_or(false);
             claimed.jobs += jobs.len();
+            claimed.suspects += jobs
+                .iter()
+                .filter(|job| job.get::<_, i16>(column::CRASHES) > 0)
+                .count();
             if let Some(clock) = row.get::<_, Option<Micros>>(column::CLOCK) {
                 self.take_in_lane(
                     &lane,

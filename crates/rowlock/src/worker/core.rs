@@ -52,6 +52,9 @@ pub(super) struct Core {
     pub(super) listening: AtomicBool,
     /// A full scan is wanted soon.
     pub(super) sweep: Notify,
+    /// A full scan found more jobs whose leases had expired than it had room for: for a while, claims bring only what starts at once,
+    /// because such jobs are not claimed ahead.
+    pub(super) suspects: AtomicBool,
     /// A slot that was reserved for a full scan may have become free.
     pub(super) slot_freed: Notify,
     /// The database has answered for some jobs.
@@ -114,6 +117,7 @@ impl Core {
             bell: Notify::new(),
             listening: AtomicBool::new(false),
             sweep: Notify::new(),
+            suspects: AtomicBool::new(false),
             slot_freed: Notify::new(),
             acks_settled: Notify::new(),
             drained: Notify::new(),

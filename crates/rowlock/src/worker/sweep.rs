@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
 use tokio_postgres::types::Type;
@@ -138,6 +138,9 @@ impl Core {
         if taken.jobs > 0 {
             tracing::debug!(queue = %lane.queue, jobs = taken.jobs, "found behind the cursors");
             fill_slots(self);
+            if full && taken.suspects > 0 {
+                self.suspects.store(true, Relaxed);
+            }
             if full {
                 self.bell.notify_waiters();
                 self.sweep.notify_one();

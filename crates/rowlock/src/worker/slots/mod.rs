@@ -200,20 +200,23 @@ impl<J: Waiting> Slots<J> {
         self.running -= 1;
     }
 
-    /// What to claim, when up to `ahead` jobs may wait beyond the free slots. `luck`, in 0..1 and new with each call, decides which
+    /// What to claim, when up to `ahead` jobs may wait beyond the free slots; `None`: no more than start at once, also where a
+    /// handler takes several. `luck`, in 0..1 and new with each call, decides which
     /// lane is asked first where the order is weighted: with one slot free there is no other way to share it.
-    pub(crate) fn wanted(&self, ahead: usize, mut luck: impl FnMut() -> f64) -> Wanted {
+    pub(crate) fn wanted(&self, ahead: Option<usize>, mut luck: impl FnMut() -> f64) -> Wanted {
         let free = (self.limit).saturating_sub(self.running + self.reserved);
         let mut lanes = Vec::with_capacity(self.lanes.len());
         let weights: usize = self.lanes.iter().map(|l| l.weight).sum();
-        let chunk = self.lanes.iter().map(|l| l.chunk).max().unwrap_or(1);
+        let chunk_of = |lane: &Lane<J>| if ahead.is_some() { lane.chunk } else { 1 };
+        let chunk = self.lanes.iter().map(chunk_of).max().unwrap_or(1);
+        let ahead = ahead.unwrap_or(0);
         // Jobs that wait for a lane at its limit cannot use the free slots: they must not keep others from them.
         let ready = self.ready();
         let total =
             (free * chunk).saturating_sub(ready) + ahead.saturating_sub(self.waiting - ready);
         for (n, lane) in self.ranked.iter().map(|n| (*n, &self.lanes[*n])) {
             let free = lane.limit.saturating_sub(lane.running + lane.reserved);
-            let mut room = (free * lane.chunk + ahead).saturating_sub(lane.waiting.len());
+            let mut room = (free * chunk_of(lane) + ahead).saturating_sub(lane.waiting.len());
             if self.order == Order::Weighted && self.lanes.len() > 1 {
                 // A lane's share, rounded up; what the others leave goes round with the next claim.
                 room = room.min((total * lane.weight).div_ceil(weights.max(1)));

@@ -90,7 +90,7 @@ proptest! {
                 prop_assert!(running.iter().filter(|r| r.0 == n).count() <= *l);
             }
             prop_assert_eq!(slots.waiting(), added - started);
-            let wanted = slots.wanted(4, || 0.5);
+            let wanted = slots.wanted(Some(4), || 0.5);
             prop_assert!(wanted.total <= limit * 3 + 4);
             prop_assert!(wanted.free <= limit - slots.running());
         }
@@ -119,7 +119,7 @@ fn strict_order_goes_by_rank_not_by_when_a_lane_was_added() {
         slots.add(lane, [ONE]);
     }
     let asked: Vec<usize> = slots
-        .wanted(0, || 0.5)
+        .wanted(Some(0), || 0.5)
         .lanes
         .iter()
         .map(|(n, _)| *n)
@@ -162,7 +162,7 @@ fn one_free_slot_is_shared_by_weight() {
     slots.add_lane(0, 1, 1, 1);
     let mut first = [0, 0];
     for _ in 0..4000 {
-        let wanted = slots.wanted(0, rand::random);
+        let wanted = slots.wanted(Some(0), rand::random);
         assert_eq!(wanted.total, 1);
         let lane = wanted.lanes[0].0;
         first[lane] += 1;
@@ -181,7 +181,7 @@ fn jobs_that_wait_for_a_full_lane_do_not_keep_others_from_free_slots() {
     slots.add(0, [ONE; 4]);
     slots.next().unwrap();
     assert!(slots.next().is_none(), "the first lane is full");
-    let wanted = slots.wanted(0, || 0.5);
+    let wanted = slots.wanted(Some(0), || 0.5);
     assert_eq!((wanted.total, wanted.free), (2, 3));
     assert_eq!(slots.reserve_free(1), 2);
     assert_eq!(wanted.lanes, [(1, 2)]);
@@ -192,7 +192,7 @@ fn jobs_that_wait_for_a_full_lane_do_not_keep_others_from_free_slots() {
 fn a_scan_and_a_claim_never_count_on_the_same_slot() {
     let mut slots = Slots::<Job>::new(1, Order::Strict);
     slots.add_lane(0, 1, 1, 1);
-    let wanted = slots.wanted(0, || 0.5);
+    let wanted = slots.wanted(Some(0), || 0.5);
     assert!(wanted.all_start);
     slots.ask(&wanted);
     assert_eq!(slots.reserve_free(0), 0, "the claim may fill it");
@@ -200,7 +200,7 @@ fn a_scan_and_a_claim_never_count_on_the_same_slot() {
     assert!(!slots.reservation_holds(0), "the claim may fill it");
     slots.answered();
     assert!(slots.reservation_holds(0));
-    let wanted = slots.wanted(1, || 0.5);
+    let wanted = slots.wanted(Some(1), || 0.5);
     assert_eq!(
         (wanted.free, wanted.all_start),
         (0, false),
@@ -211,6 +211,17 @@ fn a_scan_and_a_claim_never_count_on_the_same_slot() {
         slots.reservation_holds(0),
         "a later claim does not count on it"
     );
+}
+
+#[test]
+fn only_what_starts_at_once_is_claimed_when_that_is_asked_for() {
+    let mut slots = Slots::<Job>::new(4, Order::Strict);
+    slots.add_lane(0, 2, 1, 10);
+    slots.add_lane(0, 4, 1, 10);
+    let wanted = slots.wanted(None, || 0.5);
+    assert_eq!((wanted.total, wanted.all_start), (4, true));
+    assert_eq!(wanted.lanes, [(0, 2), (1, 4)]);
+    assert!(!slots.wanted(Some(0), || 0.5).all_start);
 }
 
 #[test]

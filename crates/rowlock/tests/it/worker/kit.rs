@@ -149,6 +149,17 @@ impl Bench {
         );
     }
 
+    /// For the messages of failed tests: how things stand.
+    async fn overview(&self) -> String {
+        let live = "select jsonb_agg(to_jsonb(j) - '{errors,payload}'::text[]) from (select * from rowlock.job order by lease_until desc limit 3) j";
+        format!(
+            "{:?} are live, done and dead at {}; some of the live: {}",
+            self.counts().await,
+            self.text("select clock_timestamp()").await,
+            self.text(live).await
+        )
+    }
+
     /// Waits until a query gives this answer.
     pub(super) async fn until(&self, limit: Duration, what: &str, sql: &str, answer: &str) {
         let deadline = Instant::now() + limit;
@@ -157,10 +168,12 @@ impl Bench {
             if now == answer {
                 return;
             }
-            assert!(
-                Instant::now() < deadline,
-                "waited {limit:?} in vain until {what}: {sql} is {now}, not {answer}"
-            );
+            if Instant::now() >= deadline {
+                panic!(
+                    "waited {limit:?} in vain until {what}: {sql} is {now}, not {answer}; {}",
+                    self.overview().await
+                );
+            }
             tokio::time::sleep(Duration::from_millis(30)).await;
         }
     }
@@ -226,14 +239,11 @@ impl Bench {
     /// As [`finish`](Self::finish), where somebody else holds a lease.
     pub(super) async fn finish_leased(&self, worker: &WorkerHandle) {
         if tokio::time::timeout(SOON, worker.drained()).await.is_err() {
-            let live = "select jsonb_agg(to_jsonb(j) - 'errors') from (select * from rowlock.job order by lease_until desc limit 3) j";
             panic!(
-                "waited {SOON:?} in vain until the queue is drained: {} handled, {} running, {:?} live, done and dead, clock {}; live: {}",
+                "waited {SOON:?} in vain until the queue is drained: {} handled, {} running; {}",
                 worker.handled(),
                 worker.running(),
-                self.counts().await,
-                self.text("select clock_timestamp()").await,
-                self.text(live).await
+                self.overview().await
             );
         }
         let stopped = within(SOON, "the worker stops", worker.shutdown()).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rowlock::{Ctx, Queue};
 use serde_json::json;
 
-use super::kit::{Bench, Gate, Note, SOON, Tally, errors, note, start, within};
+use super::kit::{Bench, Gate, Note, SOON, Tally, errors, note, notes, start, within};
 
 /// Longest that a full scan may take to come: two rounds of sweeping on a busy machine.
 const SWEPT: Duration = Duration::from_secs(10);
@@ -52,6 +52,47 @@ async fn more_late_rows_than_slots_are_all_found() {
     told.reach_within(2 * SWEPT, 3001).await;
     bench.finish(&worker).await;
     bench.assert_all_done(3001).await;
+}
+
+/// A scan brought as many as there were slots, once a second; the claims that were to bring the others passed over them.
+#[tokio::test]
+async fn many_expired_jobs_are_taken_one_after_the_other_and_not_one_a_second() {
+    let bench = Bench::new().await;
+    let told = Tally::new();
+    bench.enqueue_all(notes(600)).await;
+    let lose = "select from rowlock.claim('{default}', 600); update rowlock.job set lease_until = clock_timestamp() - interval '1 s'";
+    bench.sql.batch_execute(lose).await.unwrap();
+    let tally = told.clone();
+    let builder = bench
+        .worker()
+        .concurrency(2)
+        .poll(Duration::from_secs(3600));
+    let worker = start(
+        builder
+            .handle(move |job: Note| {
+                tally.add(job.n);
+                async {}
+            })
+            // With one of these, more is claimed than there are slots.
+            .handle_batch(10, |_: Vec<rowlock::Item<Other>>| async {}),
+    )
+    .await;
+    told.reach_within(3 * SWEPT, 600).await;
+    bench.finish(&worker).await;
+    bench.assert_all_done(600).await;
+    assert_eq!(
+        bench
+            .number("select max(crashes) from rowlock.finished")
+            .await,
+        1
+    );
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Other {}
+
+impl rowlock::Job for Other {
+    const KIND: &'static str = "other";
 }
 
 #[tokio::test]
