@@ -38,6 +38,11 @@ pub(crate) fn note(text: &str) {
     let _ = writeln!(std::io::stderr(), "rowlock: {text}");
 }
 
+/// As [`note`], where it is no remark but part of what is shown.
+pub(crate) fn aside(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
 /// A table with these headings.
 pub(crate) fn table(headings: &[&str]) -> Table {
     let mut table = Table::new();

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::which::Which;
 use crate::Global;
 use crate::confirm::confirm;
-use crate::exit::Exit;
+use crate::exit::{Exit, mistake};
 use crate::jobs::list;
 use crate::output::{self, Format};
 use crate::times::{self, Moment};
@@ -33,7 +33,7 @@ pub(super) struct Redrive {
     target: Target,
 
     /// Spread them out: so many become due each second. Without it all are due at once.
-    #[arg(long, value_name = "JOBS_PER_SECOND")]
+    #[arg(long, value_name = "JOBS_PER_SECOND", allow_negative_numbers = true)]
     rate: Option<f64>,
 
     /// When the first of them is due, such as 2030-01-31T06:00 (UTC); now, by default.
@@ -214,10 +214,11 @@ impl Target {
         if !self.ids.is_empty() {
             return Ok(DeadFilter::new().ids(self.ids.iter().copied()));
         }
-        anyhow::ensure!(
-            self.all || !self.which.is_empty(),
-            "say which dead jobs: their ids, a filter such as --queue or --error, or --all for all of them"
-        );
+        if !self.all && self.which.is_empty() {
+            return Err(mistake(
+                "say which dead jobs: their ids, a filter such as --queue or --error, or --all for all of them",
+            ));
+        }
         self.which.to_dead_filter(now)
     }
 

@@ -6,8 +6,9 @@ use clap::Args;
 use jiff::Timestamp;
 use rowlock::manage::{DeadFilter, DeadReason, JobFilter, JobState};
 
+use crate::exit::mistake;
 use crate::jobs::filter::reason_parser;
-use crate::times;
+use crate::{say, times};
 
 /// Dead jobs that fit all of it.
 #[derive(Args, Clone, Default)]
@@ -55,10 +56,13 @@ impl Which {
     /// The stretch of time of death.
     fn died(&self, now: Timestamp) -> anyhow::Result<(Option<Timestamp>, Option<Timestamp>)> {
         if let (Some(older), Some(newer)) = (self.older_than, self.newer_than) {
-            anyhow::ensure!(
-                older < newer,
-                "nothing is dead both for longer than {older:?} and for less than {newer:?}: --newer-than must be the longer of the two"
-            );
+            if older >= newer {
+                return Err(mistake(format!(
+                    "nothing is dead both for longer than {} and for less than {}: --newer-than must be the longer of the two",
+                    say::duration(older),
+                    say::duration(newer)
+                )));
+            }
         }
         let at = |ago: Option<Duration>| ago.map(|ago| times::before(now, ago)).transpose();
         Ok((at(self.newer_than)?, at(self.older_than)?))

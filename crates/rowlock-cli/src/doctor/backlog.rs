@@ -78,7 +78,8 @@ fn waiting(q: &QueueInfo) -> String {
             say::ms(i64::try_from(ms).unwrap_or(i64::MAX))
         )
     });
-    format!("{more}{} wait{oldest}", say::count(q.ready, "job"))
+    let verb = if q.ready == 1 { "waits" } else { "wait" };
+    format!("{more}{} {verb}{oldest}", say::count(q.ready, "job"))
 }
 
 fn paused(q: &QueueInfo) -> Option<Finding> {

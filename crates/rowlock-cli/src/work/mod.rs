@@ -262,9 +262,9 @@ fn report(stopped: &Stopped, format: Format) -> anyhow::Result<()> {
             "handled": handled, "given_back": given_back, "interrupted": interrupted, "unsettled": unsettled,
         })),
         Format::Table => {
-            println!(
-                "{handled} attempts handled, {given_back} jobs given back, {interrupted} interrupted, {unsettled} unsettled"
-            );
+            output::text(&format!(
+                "{handled} attempts handled, {given_back} jobs given back, {interrupted} interrupted, {unsettled} unsettled\n"
+            ));
             Ok(())
         }
     }

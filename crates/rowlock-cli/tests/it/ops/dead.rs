@@ -68,7 +68,7 @@ async fn redrive_by_filter_spreads_jobs_out() {
     assert_eq!(state(&queue, other).await.as_deref(), Some("dead"));
     let wrong = rowlock(&queue, &["dead", "redrive", "--all", "--rate", "0"])
         .await
-        .expect(1);
+        .expect(2);
     assert!(wrong.err.contains("out of range"), "{}", wrong.err);
 }
 
@@ -97,7 +97,7 @@ async fn discard_asks_first() {
     for _ in 0..2 {
         dead(&queue, "mail", "email", "no").await;
     }
-    rowlock(&queue, &["dead", "discard"]).await.expect(1);
+    rowlock(&queue, &["dead", "discard"]).await.expect(2);
     let asked = rowlock(&queue, &["dead", "discard", "--all"])
         .await
         .expect(1);
