@@ -111,14 +111,11 @@ impl Demo {
             Some(dir) => dir.clone(),
             None => default_data_dir(),
         };
-        // Only what a server of ours made: the directory may be one that somebody named by mistake.
-        let cluster = dir.join("cluster");
-        if self.fresh && cluster.join("PG_VERSION").exists() {
-            std::fs::remove_dir_all(&cluster)
-                .with_context(|| format!("cannot empty {}", cluster.display()))?;
-        }
         let began = Instant::now();
-        let server = PrivatePostgres::builder().data_dir(&dir).start()?;
+        let server = PrivatePostgres::builder()
+            .data_dir(&dir)
+            .fresh(self.fresh)
+            .start()?;
         let url = server.url("postgres");
         output::aside(&format!(
             "PostgreSQL {} started in {} ({:.1} s)\n  \

@@ -2,6 +2,7 @@
 
 mod command;
 mod config;
+mod demo;
 mod enqueue;
 mod help;
 mod http;
@@ -9,3 +10,4 @@ mod ops;
 mod serve;
 mod signals;
 mod support;
+mod terminal;

@@ -2,6 +2,7 @@
 
 mod endpoint;
 mod fifo;
+mod terminal;
 mod worker;
 
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use tempfile::TempDir;
 
 pub(crate) use endpoint::{Endpoint, Reply};
 pub(crate) use fifo::Fifo;
+pub(crate) use terminal::Terminal;
 pub(crate) use worker::{DEADLINE, Running};
 
 /// A directory with a configuration, and a queue.
