@@ -25,6 +25,7 @@ const COUNT_MAX: u64 = 100_000;
 #[command(after_help = "Examples:\n  \
     rowlock dead redrive 4711 4712\n  \
     rowlock dead redrive --queue mail --error timeout --limit 10      # try a few first\n  \
+    rowlock dead redrive --tag vip --payload user.id=7\n  \
     rowlock dead redrive --all --rate 50                              # 50 a second\n  \
     rowlock dead redrive --queue mail --dry-run\n\n\
     A job whose unique key is taken by a live job stays dead. Exits with 3 when no job fits.")]
@@ -60,7 +61,7 @@ pub(super) struct Discard {
 #[derive(Args)]
 struct Target {
     /// The jobs' ids; or a filter.
-    #[arg(value_name = "ID", value_parser = crate::jobs::id, conflicts_with_all = ["queue", "kind", "reason", "error", "older_than", "newer_than", "all", "limit"])]
+    #[arg(value_name = "ID", value_parser = crate::jobs::id, conflicts_with_all = ["queue", "kind", "reason", "error", "tag", "payload", "metadata", "older_than", "newer_than", "all", "limit"])]
     ids: Vec<JobId>,
 
     #[command(flatten)]

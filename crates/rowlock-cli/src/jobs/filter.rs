@@ -131,7 +131,7 @@ pub(crate) fn reason_parser() -> impl TypedValueParser<Value = DeadReason> {
 }
 
 /// `user.id=7`. A text also fits a number or a truth value that is written so; what only JSON can say may be given as JSON.
-fn path_value(text: &str) -> Result<(String, Value), String> {
+pub(crate) fn path_value(text: &str) -> Result<(String, Value), String> {
     let (path, value) = text
         .split_once('=')
         .filter(|(path, _)| !path.is_empty())

@@ -110,6 +110,7 @@ async fn metrics_have_what_the_worker_counts_and_what_the_database_knows() {
         "rowlock_horizon_age_seconds ",
         "rowlock_horizon_age_transactions ",
         "rowlock_database_up 1",
+        "rowlock_running 1",
     ] {
         assert!(
             text.lines().any(|l| l.starts_with(line)),
@@ -119,6 +120,33 @@ async fn metrics_have_what_the_worker_counts_and_what_the_database_knows() {
     go.write("go").await;
     worker.signal(Signal::TERM);
     assert!(worker.ended().await.0.success());
+}
+
+#[tokio::test]
+async fn a_worker_that_may_only_work_still_tells_how_full_the_queues_are() {
+    let place = Place::new(CONFIG).await;
+    place.enqueue(&["k", "{}", "--delay", "1h"]).await;
+    let url = place.acting_as("worker").await;
+    let mut command = place.rowlock(&["work"]);
+    command.env("DATABASE_URL", url);
+    let mut worker = Running::spawn(command);
+    let address = address(&mut worker).await;
+    let (status, text) = get(&address, "/metrics").await;
+    assert_eq!(status, 200);
+    for line in [
+        "rowlock_queue_scheduled{queue=\"default\"} 1",
+        "rowlock_table_bytes{table=\"job\"} ",
+        "rowlock_running 0",
+        "rowlock_database_up 1",
+    ] {
+        assert!(
+            text.lines().any(|l| l.starts_with(line)),
+            "{line} is not in\n{text}"
+        );
+    }
+    worker.signal(Signal::TERM);
+    assert!(worker.ended().await.0.success());
+    place.forget("worker").await;
 }
 
 #[tokio::test]

@@ -96,6 +96,24 @@ impl Place {
         client.query_one(&sql, &[]).await.expect("an answer").get(0)
     }
 
+    /// The database's address for a role of this test alone, which has this access and no other. Roles belong to the whole server: [`forget`](Self::forget) it.
+    pub(crate) async fn acting_as(&self, access: &str) -> String {
+        let role = format!("{}_{access}", self.queue.db().name());
+        let client = self.queue.db().connect().await.expect("a connection");
+        let made = format!("create role {role}; select rowlock.grant_access('{role}', '{access}')");
+        client.batch_execute(&made).await.expect("a role");
+        let url = self.queue.db().url();
+        let sign = if url.contains('?') { '&' } else { '?' };
+        format!("{url}{sign}options=-c%20role%3D{role}")
+    }
+
+    pub(crate) async fn forget(&self, access: &str) {
+        let role = format!("{}_{access}", self.queue.db().name());
+        let client = self.queue.db().connect().await.expect("a connection");
+        let dropped = format!("drop owned by {role}; drop role {role}");
+        client.batch_execute(&dropped).await.expect("no role");
+    }
+
     /// A pipe with a name, in the directory.
     pub(crate) fn fifo(&self, name: &str) -> Fifo {
         Fifo::new(self.path(name))
