@@ -1,12 +1,13 @@
 //! Handlers that need no code: commands and HTTP endpoints, given to the library's worker.
 //!
-//! `fields` is what they are told, `verdict` what they may answer; `command` (over `process` and `capture`) and `http` (over `signature`,
+//! `fields` is what they are told, `verdict` what they may answer; `command` (over `process`, `capture` and `lines`) and `http` (over `signature`,
 //! `retry_after` and `tls`) are the two ways.
 
 mod capture;
 mod command;
 mod fields;
 mod http;
+mod lines;
 mod process;
 mod retry_after;
 mod signature;
