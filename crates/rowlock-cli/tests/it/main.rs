@@ -2,6 +2,7 @@
 
 mod command;
 mod config;
+mod contrib;
 mod demo;
 mod enqueue;
 mod help;

@@ -2,6 +2,7 @@
 
 mod endpoint;
 mod fifo;
+mod http;
 mod terminal;
 mod worker;
 
@@ -14,6 +15,7 @@ use tempfile::TempDir;
 
 pub(crate) use endpoint::{Endpoint, Reply};
 pub(crate) use fifo::Fifo;
+pub(crate) use http::{get, until_ready};
 pub(crate) use terminal::Terminal;
 pub(crate) use worker::{DEADLINE, Running};
 
