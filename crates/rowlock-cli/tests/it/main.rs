@@ -5,6 +5,7 @@ mod config;
 mod contrib;
 mod demo;
 mod enqueue;
+mod examples;
 mod help;
 mod http;
 mod ops;
