@@ -23,9 +23,9 @@ const COUNT_MAX: i64 = 100_000;
 const GROWTH: &str = "
 with since as (select rowlock.clock() as now, rowlock.clock() - interval '5 minutes' as at offset 0),
 came as (
-  select j.queue, count(*) as n
+  select j.queue, count(*) filter (where j.run_at <= s.now) as n, count(*) as recent
     from (select j.queue, j.created_at, j.run_at from rowlock.job j order by j.id desc limit 100000) j, since s
-   where j.created_at > s.at and j.run_at <= s.now
+   where j.created_at > s.at
    group by 1
 ), went as (
   select f.queue, count(*) filter (where f.created_at <= f.at) as n, count(*) as finished
@@ -33,13 +33,16 @@ came as (
            where f.finished_at > s.at and f.finished_at <= s.now limit 100000) f
    group by 1
 )
-select coalesce(c.queue, w.queue) as queue, coalesce(c.n, 0) as came, coalesce(w.n, 0) as went, coalesce(w.finished, 0) as finished
+select coalesce(c.queue, w.queue) as queue, coalesce(c.n, 0) as came, coalesce(c.recent, 0) as recent,
+       coalesce(w.n, 0) as went, coalesce(w.finished, 0) as finished
   from came c full join went w on w.queue = c.queue";
 
 #[derive(Deserialize)]
 struct Growth {
     queue: String,
     came: i64,
+    /// With those that are for later. If these are as many as were looked at, there may be more.
+    recent: i64,
     went: i64,
     finished: i64,
 }
@@ -48,7 +51,7 @@ pub(super) async fn check(exam: &Exam) -> anyhow::Result<Vec<Finding>> {
     let queues = exam.client.queues().await?;
     let workers = exam.client.workers().await?;
     let growth: Vec<Growth> = exam.look(GROWTH).await?;
-    let capped = growth.iter().map(|g| g.came).sum::<i64>() >= COUNT_MAX;
+    let capped = growth.iter().map(|g| g.recent).sum::<i64>() >= COUNT_MAX;
     let growth: HashMap<&str, &Growth> = growth.iter().map(|g| (g.queue.as_str(), g)).collect();
     let mut findings = Vec::new();
     for queue in queues.iter().filter(|q| q.ready > 0) {
