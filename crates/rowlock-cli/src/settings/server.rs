@@ -72,16 +72,36 @@ impl LogSettings {
             level: section.value("level", "info".to_owned()),
             format: section.value("format", LogFormat::Text),
         };
-        if let Err(e) = settings.level.parse::<EnvFilter>() {
-            let message = format!(
-                "log.level {:?} cannot be read: {e}; say error, warn, info, debug or trace",
-                settings.level
+        let readable = settings.level.parse::<EnvFilter>();
+        let readable = readable.map_err(|e| format!("{e}; say error, warn, info, debug or trace"));
+        if let Err(why) = readable.and_then(|_| check_levels(&settings.level)) {
+            let level = &settings.level;
+            section.complain(
+                "level",
+                format!("log.level {level:?} cannot be read: {why}"),
             );
-            section.complain("level", message);
         }
         section.finish();
         settings
     }
+}
+
+/// A level that is mistyped would be taken for the name of a module, and everything else would be silent.
+fn check_levels(directives: &str) -> Result<(), String> {
+    const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+    for part in directives.split(',').map(str::trim) {
+        let level = match part.rsplit_once('=') {
+            // A span or a module alone.
+            _ if part.ends_with(']') || part.contains("::") && !part.contains('=') => continue,
+            Some((_, level)) => level,
+            None => part,
+        };
+        if !LEVELS.contains(&level.to_lowercase().as_str()) {
+            let meant = did_you_mean(level, LEVELS);
+            return Err(format!("{level:?} is no level; {meant}"));
+        }
+    }
+    Ok(())
 }
 
 impl Setting for LogFormat {
@@ -107,5 +127,35 @@ impl Setting for LogFormat {
             Self::Text => "text",
             Self::Json => "json",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_told_from_slips() {
+        for good in [
+            "info",
+            "WARN",
+            "off",
+            "info,rowlock=debug",
+            "rowlock::worker",
+            "warn, rowlock::handler=debug",
+            "info,rowlock[job{id=7}]",
+            "rowlock[job{id=7}]=trace",
+        ] {
+            assert_eq!(check_levels(good), Ok(()), "{good}");
+        }
+        for (bad, said) in [
+            ("inof", "\"inof\" is no level; did you mean \"info\"?"),
+            ("info,rowlock=", "\"\" is no level"),
+            ("rowlock=debgu", "did you mean \"debug\"?"),
+            ("", "\"\" is no level"),
+        ] {
+            let why = check_levels(bad).unwrap_err();
+            assert!(why.contains(said), "{bad}: {why}");
+        }
     }
 }
