@@ -160,6 +160,7 @@ CREATE FUNCTION rowlock.claim_batch(queues text[], wants integer[], want integer
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     SET jit TO 'off'
+    SET lock_timeout TO '20ms'
     AS …;
 
 CREATE FUNCTION rowlock.clear_history(source regclass, archive regclass, condition text, from_at timestamp with time zone, to_at timestamp with time zone, queues text[]) RETURNS bigint
@@ -504,7 +505,7 @@ CREATE FUNCTION rowlock.longest_retention() RETURNS interval
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
 
-CREATE FUNCTION rowlock.look(queue text, after_at timestamp with time zone[], after_id bigint[], most integer, now timestamp with time zone, kinds text[], paused text[], suspects boolean, max_crashes smallint, kind_settings jsonb, queue_attempts smallint, OUT take tid[], OUT other tid[], OUT seen integer, OUT seen_ord bigint[], OUT seen_at timestamp with time zone[], OUT seen_id bigint[]) RETURNS record
+CREATE FUNCTION rowlock.look(queue text, after_at timestamp with time zone[], after_id bigint[], most integer, now timestamp with time zone, kinds text[], paused text[], suspects boolean, max_crashes smallint, kind_settings jsonb, queue_attempts smallint, OUT take tid[], OUT other tid[], OUT clean boolean, OUT seen integer, OUT seen_ord bigint[], OUT seen_at timestamp with time zone[], OUT seen_id bigint[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'

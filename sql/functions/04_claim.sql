@@ -23,12 +23,12 @@ create or replace function rowlock.fate(
   end;
 
 -- Visits live rows of one queue that are due, in order and from a position in each priority on; at most `most` of them. take: where
--- those are that the caller may take; other: those that are to be put away (fate above 1); seen: all, by the number of their
--- priority, time and id.
+-- those are that the caller may take; other: those that are to be put away (fate above 1); clean: whether nobody has locked any of
+-- them (but for whoever wrote it, who often locks it first); seen: all, by the number of their priority, time and id.
 create or replace function rowlock.look(
   queue text, after_at timestamptz[], after_id bigint[], most integer,
   now timestamptz, kinds text[], paused text[], suspects boolean, max_crashes smallint, kind_settings jsonb, queue_attempts smallint,
-  out take tid[], out other tid[], out seen integer, out seen_ord bigint[], out seen_at timestamptz[], out seen_id bigint[]
+  out take tid[], out other tid[], out clean boolean, out seen integer, out seen_ord bigint[], out seen_at timestamptz[], out seen_id bigint[]
 )
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -47,12 +47,12 @@ declare
   c_priority constant smallint[] := '{4,3,2,1,0,-1,-2,-3,-4}';
 begin
   select array_agg(s.tid) filter (where s.fate = 1), array_agg(s.tid) filter (where s.fate > 1),
-         count(*), array_agg(s.ord), array_agg(s.run_at), array_agg(s.id)
-    into take, other, seen, seen_ord, seen_at, seen_id
+         bool_and(s.clean), count(*), array_agg(s.ord), array_agg(s.run_at), array_agg(s.id)
+    into take, other, clean, seen, seen_ord, seen_at, seen_id
     from (select l.*
             from unnest(c_priority, after_at, after_id) with ordinality as c (priority, at, id, ord),
                  lateral (
-                   select c.ord, j.run_at, j.id, j.ctid as tid,
+                   select c.ord, j.run_at, j.id, j.ctid as tid, j.xmax = 0 or j.xmax = j.xmin as clean,
                           rowlock.fate(j.lease_until, j.kind, j.cancel_at, j.expires_at, j.crashes, j.max_attempts,
                             now, look.kinds, paused, suspects, look.max_crashes, kind_settings, queue_attempts) as fate
                      from rowlock.job j
@@ -120,10 +120,15 @@ $$;
 -- that committed late, released rows, expired leases) is found by full scans (07_sweep.sql). look_back_ms moves the
 -- start back a little, for rows whose transactions commit out of order.
 --
--- How it takes them, in two statements. The first (look) visits a bounded number of live rows in order and notes where the ones
--- to take are. The second locks those that are still what they were with SKIP LOCKED and writes their leases, which is a HOT
--- update: no index mentions what it changes. Both go by `ctid = any (array)`, one TID scan for all: a join with a TID scan
--- inside, one for each row, takes three times as long.
+-- How it takes them. A first statement (look) visits a bounded number of live rows in order and notes where the ones to take
+-- are; the last one writes the leases of those that are still what they were, which is a HOT update: no index mentions what it
+-- changes. It goes by `ctid = any (array)`, one TID scan for all: a join with a TID scan inside, one for each row, takes three
+-- times as long. In between the rows are locked with SKIP LOCKED, so that no claim ever waits for another, unless that is
+-- known to be needless: claims of one queue take turns, and whose turn it is meets nobody. That saves a write-ahead record of 54
+-- bytes for each job and a tenth of the time. A turn is an advisory lock and carries nothing: who does not get it soon (its
+-- holder may be frozen) locks rows instead, and should two meet all the same, one waits, looks again and leaves the row alone. Rows that
+-- somebody else has locked (a transaction that changes a waiting job) show it in their xmax; they too are locked first. Whoever
+-- does so in the instant between the look and the write makes the claim wait for lock_timeout, fail and be tried again.
 --
 -- The plans cannot flip. The statistics of a queue table are always wrong, so the choice is not left to them: no sequential or
 -- bitmap scans, no sorts, no hash or merge joins, one generic plan; the claim index for looking, and no index for taking.
@@ -162,6 +167,7 @@ create or replace function rowlock.claim_batch(
   set enable_seqscan = off
   set enable_bitmapscan = off
   set jit = off
+  set lock_timeout = '20ms'
 as $$
 #variable_conflict use_column
 declare
@@ -182,7 +188,9 @@ declare
   v_visit_max integer;            -- in all,
   v_visited   integer;            -- and has
   v_look      record;             -- what it saw
-  v_take      tid[];              -- those of them to take
+  v_turn      boolean;            -- whether no other claim of this queue is under way
+  v_take      tid[];              -- those of them to take,
+  v_try       tid[];              -- now
   v_poison    tid[];
   v_expired   tid[];
   v_cancelled tid[];
@@ -199,8 +207,20 @@ begin
     exit when v_all <= 0;
     v_name := queues[n];
     v_left := least(wants[n], v_all);
-    v_now := rowlock.clock();
     v_queue := rowlock.ensure_queue(v_name);
+    if not v_queue.paused and v_left > 0 then
+      v_turn := pg_try_advisory_xact_lock(hashtextextended('@schema' || ' claim ' || v_name, 0));
+      -- Wait only while holding no other turn, so that nobody waits in a circle.
+      if not v_turn and n = 1 then
+        begin
+          perform pg_advisory_xact_lock(hashtextextended('@schema' || ' claim ' || v_name, 0));
+          v_turn := true;
+        exception
+          when lock_not_available then null;
+        end;
+      end if;
+    end if;
+    v_now := rowlock.clock();
     queue := v_name; cursor_at := null; cursor_id := null; parked := 0; more := false; clock := v_now;
     if v_queue.paused or v_left <= 0 then
       return next;
@@ -236,25 +256,26 @@ begin
 
       v_taken := 0;
       while v_left > 0 and v_take <> '{}' loop
+        v_try := v_take[: v_left];
+        v_take := v_take[v_left + 1 :];
+        if not (v_turn and v_look.clean) then
+          v_try := array(select l.ctid from rowlock.job l where l.ctid = any (v_try) and l.queue = v_name for update skip locked);
+        end if;
         return query
           update rowlock.job j
              set lease_until = v_lease, claimed_at = v_now, token = v_token, lease_by = worker, attempt = j.attempt + 1,
                  crashes = case when j.lease_until = '-infinity' then j.crashes else j.crashes + 1 end,
                  errors = case when j.lease_until = '-infinity' then j.errors
                                else rowlock.add_error(j.errors, j.attempt, j.lease_until, j.lease_by, 'the lease expired: the worker died or lost its connection') end
-           where j.ctid = any (array(
-                   -- Somebody may have changed a row between the look and the lock, or put another job in its place.
-                   select l.ctid from rowlock.job l
-                    where l.ctid = any (v_take[: v_left]) and l.queue = v_name and l.run_at <= v_now
-                      and rowlock.fate(l.lease_until, l.kind, l.cancel_at, l.expires_at, l.crashes, l.max_attempts,
-                            v_now, claim_batch.kinds, v_paused, suspects, v_crashes, v_kinds, v_attempts) = 1
-                      for update skip locked))
+           -- Somebody may have changed a row since the look, or put another job in its place.
+           where j.ctid = any (v_try) and j.queue = v_name and j.run_at <= v_now
+             and rowlock.fate(j.lease_until, j.kind, j.cancel_at, j.expires_at, j.crashes, j.max_attempts,
+                   v_now, claim_batch.kinds, v_paused, suspects, v_crashes, v_kinds, v_attempts) = 1
           returning j.queue, j.id, j.kind, j.payload, j.priority, j.attempt, j.failures, j.crashes,
             coalesce(j.max_attempts, (v_kinds -> j.kind ->> 'max_attempts')::smallint, v_attempts),
             j.run_at, j.created_at, j.lease_until, j.ctid::text, coalesce(j.timeout_ms, (v_kinds -> j.kind ->> 'timeout_ms')::bigint),
             j.expires_at, j.tags, j.metadata, j.trace, null::timestamptz[], null::bigint[], null::integer, null::boolean, null::timestamptz;
         get diagnostics v_rows = row_count;
-        v_take := v_take[v_left + 1 :];
         v_taken := v_taken + v_rows;
         v_left := v_left - v_rows;
         v_all := v_all - v_rows;
