@@ -78,51 +78,26 @@ const HTTP_ONLY: [&str; 6] = [
     "status",
 ];
 
+/// Settings that are tables themselves.
+const TABLES: [&str; 6] = ["env", "exit", "headers", "status", "on_done", "on_failed"];
+
 pub(super) fn read_handlers(root: &Section<'_, '_>) -> Vec<HandlerSettings> {
-    let sections = root.named_sections("handler");
-    if sections.is_empty() {
-        let message = "there is no [handler.KIND] section, so the worker would have nothing to run";
-        root.reader.problem(
-            Problem::error(None, message)
-                .help("add one, such as [handler.email] with command = [\"./send-email\"]"),
-        );
-    }
-    sections
+    root.named_sections("handler")
         .into_iter()
         .filter_map(|(kind, section)| read_handler(kind, section))
         .collect()
 }
 
 fn read_handler(kind: String, section: Section<'_, '_>) -> Option<HandlerSettings> {
-    let problem = |message: String| {
-        section
-            .reader
-            .problem(Problem::error(section.span.clone(), message));
-    };
     if let Err(e) = super::name_rule(&kind) {
-        problem(e);
+        let problem = Problem::error(section.span.clone(), e);
+        section.reader.problem(problem);
     }
     let limits = Duration::from_millis(1)..=Duration::from_secs(30 * 86_400);
-    let action = match (section.has("command"), section.has("url")) {
-        (true, false) => {
-            complain_of_others(&section, &HTTP_ONLY, "a command");
-            read_command(&section).map(Action::Command)
-        }
-        (false, true) => {
-            complain_of_others(&section, &COMMAND_ONLY, "a url");
-            read_http(&section).map(Action::Http)
-        }
-        (true, true) => {
-            problem(format!(
-                "the handler for {kind:?} has both a command and a url: it takes one"
-            ));
-            return None;
-        }
-        (false, false) => {
-            complain_of_neither(&kind, &section);
-            return None;
-        }
-    };
+    let action = read_action(&Owner::handler(&kind), &section);
+    if !has_one(&section) {
+        return None;
+    }
     let timeout = match &action {
         Some(Action::Http(_)) => Some(section.within("timeout", Duration::from_secs(30), &limits)),
         _ => section.optional_within("timeout", &limits),
@@ -135,14 +110,75 @@ fn read_handler(kind: String, section: Section<'_, '_>) -> Option<HandlerSetting
     })
 }
 
+/// Whose action is read, for messages.
+pub(super) struct Owner {
+    /// `the handler for "k"`
+    what: String,
+    /// The section, quoted as a name with a dot needs it, without the rest of the name.
+    prefix: String,
+    /// What its name is.
+    noun: &'static str,
+}
+
+impl Owner {
+    fn handler(kind: &str) -> Self {
+        Self {
+            what: format!("the handler for {kind:?}"),
+            prefix: format!("handler.\"{kind}"),
+            noun: "a kind",
+        }
+    }
+
+    pub(super) fn table(name: &str) -> Self {
+        Self {
+            what: format!("the table {name:?}"),
+            prefix: format!("table.\"{name}"),
+            noun: "a table",
+        }
+    }
+}
+
+/// Whether a section has a command or a url, and not both: with neither or both, nothing else of it makes sense.
+pub(super) fn has_one(section: &Section<'_, '_>) -> bool {
+    section.has("command") != section.has("url")
+}
+
+/// The command or the endpoint of a section that has one of them.
+pub(super) fn read_action(owner: &Owner, section: &Section<'_, '_>) -> Option<Action> {
+    match (section.has("command"), section.has("url")) {
+        (true, false) => {
+            complain_of_others(section, &HTTP_ONLY, "a command");
+            read_command(section).map(Action::Command)
+        }
+        (false, true) => {
+            complain_of_others(section, &COMMAND_ONLY, "a url");
+            read_http(section).map(Action::Http)
+        }
+        (true, true) => {
+            let message = format!("{} has both a command and a url: it takes one", owner.what);
+            let problem = Problem::error(section.span.clone(), message);
+            section.reader.problem(problem);
+            None
+        }
+        (false, false) => {
+            complain_of_neither(owner, section);
+            None
+        }
+    }
+}
+
 /// Says what is probably wrong with a handler that does nothing.
-fn complain_of_neither(kind: &str, section: &Section<'_, '_>) {
-    let message = format!("the handler for {kind:?} has neither a command nor a url");
+fn complain_of_neither(owner: &Owner, section: &Section<'_, '_>) {
+    let message = format!("{} has neither a command nor a url", owner.what);
     for (name, span, value) in section.items() {
+        let known = TABLES.contains(&name.as_str());
         let help = match nearest(&name, ["command", "url"]) {
             // `[handler.email.welcome]` is a table in a table, which nobody means.
-            _ if value.get_ref().is_table() => {
-                format!("a kind with a dot in it needs quotes: [handler.\"{kind}.{name}\"]")
+            _ if value.get_ref().is_table() && !known => {
+                format!(
+                    "{} with a dot in it needs quotes: [{}.{name}\"]",
+                    owner.noun, owner.prefix
+                )
             }
             Some(meant) => format!("did you mean {meant:?}?"),
             None => continue,

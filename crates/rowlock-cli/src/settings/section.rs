@@ -167,6 +167,14 @@ impl<'r, 't> Section<'r, 't> {
         self.table.is_some_and(|t| t.contains_key(key))
     }
 
+    /// Whether there are tables under this key: `[queue.NAME]`.
+    pub(crate) fn has_sections(&self, key: &str) -> bool {
+        let value = self.table.and_then(|t| t.get(key));
+        value
+            .and_then(|v| v.get_ref().as_table())
+            .is_some_and(|t| !t.is_empty())
+    }
+
     /// A setting with a default.
     pub(crate) fn value<T: Setting>(&self, key: &'static str, default: T) -> T {
         match self.find(key) {
@@ -358,11 +366,12 @@ impl<'r, 't> Section<'r, 't> {
 
     /// As [`finish`](Self::finish), for a section that is still needed.
     pub(crate) fn complain_of_unknown(&self) {
-        let known = self.known.borrow();
+        let mut known = self.known.borrow().clone();
+        // What can be of two types was asked for twice.
+        let mut seen = std::collections::BTreeSet::new();
+        known.retain(|key| seen.insert(*key));
         for (key, span, _) in self.items() {
-            // `[table]` has an answer of its own.
-            let answered = self.path.is_empty() && key == "table";
-            if !known.contains(&key.as_str()) && !answered {
+            if !known.contains(&key.as_str()) {
                 let place = if self.path.is_empty() {
                     String::new()
                 } else {

@@ -189,6 +189,47 @@ fn a_handler_is_a_command_or_a_url() {
 }
 
 #[test]
+fn tables_are_enough_to_work_on_unless_queues_are_named() {
+    let table = "[table.t]\ncommand = \"true\"\non_done = \"delete\"\n";
+    let settings = load(table, &environment(&[("DATABASE_URL", "host=h user=u")]))
+        .usable()
+        .unwrap();
+    assert!(settings.handlers.is_empty());
+    assert_eq!(settings.tables[0].name, "t");
+    assert_eq!(settings.tables[0].timeout, Duration::from_secs(300));
+    let found = problems(&format!("[queue.mail]\n{table}"));
+    assert!(
+        found.contains("nothing would be done for the queues"),
+        "{found}"
+    );
+    let found = problems("[handler]\n[table]\n");
+    assert!(found.contains("nothing to run"), "{found}");
+}
+
+#[test]
+fn rows_that_are_kept_need_a_condition() {
+    let table = "[table.t]\ncommand = \"true\"\non_done = { set = \"done = true\" }\n";
+    assert!(problems(table).contains("does not say which rows are pending"));
+    assert_eq!(problems(&format!("{table}pending = \"not done\"\n")), "");
+    for (more, part) in [
+        ("pending = \" \"\n", "pending \" \" is empty"),
+        ("pending = \"x\"\ntable = \"a b\"\n", "needs double quotes"),
+        ("pending = \"x\"\nlisten = \"a b\"\n", "needs double quotes"),
+        (
+            "pending = \"x\"\nsecret = \"s\"\n",
+            "this handler has a command",
+        ),
+        (
+            "pending = \"x\"\non_failed = { set = \"\" }\n",
+            "on_failed \"\" is empty",
+        ),
+    ] {
+        let found = problems(&format!("{table}{more}"));
+        assert!(found.contains(part), "{more}: {found}");
+    }
+}
+
+#[test]
 fn secrets_are_found_and_never_shown() {
     let text = "[database]\nurl = \"postgres://u:hunter2@h/d\"\n[handler.a]\nurl = \"http://u:hunter2@x/?t=hunter2\"\nsecret = { env = \"S\" }\n\
                 headers = { Authorization = \"hunter2\", Accept = \"text/plain\" }\n";

@@ -52,6 +52,30 @@ level = "loud=="
 format = "yaml"
 
 [table.orders]
+comand = ["true"]
+
+[table.shop.items]
+command = ["true"]
+
+[table.events]
+url = "https://events.internal/row"
+pendng = "sent_at is null"
+on_done = { sett = "sent_at = now()" }
+on_failed = { park_after = 0, after = 5 }
+batch = 0
+
+[table.mails]
+command = ["true"]
+on_done = { set = "sent = true" }
+key = ["a b"]
+
+[table.parcels]
+command = ["true"]
+on_done = "remove"
+order_by = 5
+
+[table.letters]
+command = ["true"]
 "#;
 
 #[tokio::test]

@@ -9,3 +9,4 @@ mod ops;
 mod serve;
 mod signals;
 mod support;
+mod tables;

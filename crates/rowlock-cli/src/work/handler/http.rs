@@ -1,16 +1,16 @@
-//! An HTTP endpoint as a handler: the job as JSON in a signed POST; the status or the body of the answer decides.
+//! An HTTP endpoint as a handler: the job or row as JSON in a signed POST; the status or the body of the answer decides.
 
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT};
 use reqwest::{Client, Response, StatusCode, Url};
-use rowlock::{CancelReason, Ctx, Outcome, RawJob};
+use rowlock::{CancelReason, Outcome};
 use serde_json::value::RawValue;
 
-use super::fields;
 use super::retry_after::retry_after;
 use super::signature::Signer;
+use super::task::Task;
 use super::tls;
 use super::verdict::{by_code, explicit};
 use crate::settings::{Codes, HttpSettings};
@@ -75,16 +75,16 @@ impl Endpoint {
         })
     }
 
-    /// Calls the endpoint for one job. What is under way when the job is told to stop is dropped, and its connection closed.
-    pub(super) async fn run(&self, job: &RawJob, ctx: &Ctx) -> Outcome {
+    /// Calls the endpoint for one job or row. What is under way when it is told to stop is dropped, and its connection closed.
+    pub(super) async fn run(&self, task: &impl Task) -> Outcome {
         let failed = |error: String| Outcome::Retry { error, after: None };
         tokio::select! {
-            answer = tokio::time::timeout(self.timeout, self.call(job, ctx)) => match answer {
+            answer = tokio::time::timeout(self.timeout, self.call(task)) => match answer {
                 Ok(Ok(answer)) => self.judge(&answer),
                 Ok(Err(e)) => failed(format!("cannot POST to {}: {e}", self.shown)),
                 Err(_) => failed(format!("{} did not answer within {}", self.shown, duration_text(self.timeout))),
             },
-            reason = ctx.cancelled() => failed(match reason {
+            reason = task.told_to_stop() => failed(match reason {
                 CancelReason::Cancelled => "cancelled while it ran".into(),
                 CancelReason::Shutdown => "stopped because the worker shuts down".into(),
                 _ => "stopped because its lease was lost".into(),
@@ -92,10 +92,11 @@ impl Endpoint {
         }
     }
 
-    async fn call(&self, job: &RawJob, ctx: &Ctx) -> Result<Answer, String> {
-        let body = fields::body(job, ctx)
-            .map_err(|e| format!("the job cannot be written as JSON: {e}"))?;
-        let (id, now) = (ctx.key(), jiff::Timestamp::now().as_second());
+    async fn call(&self, task: &impl Task) -> Result<Answer, String> {
+        let body = task
+            .body()
+            .map_err(|e| format!("what is to be done cannot be written as JSON: {e}"))?;
+        let (id, now) = (task.key(), jiff::Timestamp::now().as_second());
         let mut request = self
             .client
             .post(self.url.clone())
@@ -106,7 +107,7 @@ impl Endpoint {
         if let Some(signer) = &self.signer {
             request = request.header("webhook-signature", signer.sign(&id, now, &body));
         }
-        if let Some(trace) = ctx.trace() {
+        if let Some(trace) = task.trace() {
             request = request.header("traceparent", trace);
         }
         let response = request.body(body).send().await.map_err(chain)?;
