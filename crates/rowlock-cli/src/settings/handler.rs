@@ -1,6 +1,6 @@
 //! `[handler.KIND]`: what runs the jobs of a kind, a command or an HTTP endpoint. The kind `*` stands for all that have no section.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use toml::Spanned;
@@ -274,7 +274,7 @@ fn command_line(section: &Section<'_, '_>, value: &Spanned<DeValue<'_>>) -> Opti
 fn read_http(section: &Section<'_, '_>) -> Option<HttpSettings> {
     let url = section.secret("url");
     if let Some(url) = &url {
-        check_url(section, url.reveal());
+        check_url(section, "url", url.reveal());
     }
     let secs = Duration::from_secs;
     let settings = HttpSettings {
@@ -295,33 +295,35 @@ fn read_http(section: &Section<'_, '_>) -> Option<HttpSettings> {
         url: url?,
     };
     check_headers(section, &settings.headers);
-    if let Some(file) = &settings.ca_file {
-        if let Err(e) = std::fs::metadata(file) {
-            let message = format!("cannot read the certificates in {}: {e}", file.display());
-            section.reader.problem(Problem {
-                level: super::source::Level::Missing,
-                ..Problem::error(section.span_of("ca_file"), message)
-            });
-        }
-    }
+    check_ca_file(section, settings.ca_file.as_deref());
     Some(settings)
 }
 
-fn check_url(section: &Section<'_, '_>, text: &str) {
+/// Certificates that are not here may be there where the file is used.
+pub(super) fn check_ca_file(section: &Section<'_, '_>, file: Option<&Path>) {
+    let Some(file) = file else { return };
+    if let Err(e) = std::fs::metadata(file) {
+        let message = format!("cannot read the certificates in {}: {e}", file.display());
+        section.reader.problem(Problem {
+            level: super::source::Level::Missing,
+            ..Problem::error(section.span_of("ca_file"), message)
+        });
+    }
+}
+
+/// Checks an address, and shows what of it is no secret.
+pub(super) fn check_url(section: &Section<'_, '_>, key: &str, text: &str) {
     match reqwest::Url::parse(text) {
         Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => {
             let mut entries = section.reader.entries.borrow_mut();
-            let path = section.path_of("url");
+            let path = section.path_of(key);
             let entry = entries.iter_mut().rfind(|e| e.path == path);
             if let Some(entry) = entry.filter(|e| e.shown == MASK) {
                 entry.shown = without_secrets(url).to_string().shown();
             }
         }
-        Ok(url) => section.complain(
-            "url",
-            format!("{:?} is neither http nor https", url.scheme()),
-        ),
-        Err(e) => section.complain("url", format!("the url cannot be read: {e}")),
+        Ok(url) => section.complain(key, format!("{:?} is neither http nor https", url.scheme())),
+        Err(e) => section.complain(key, format!("the {key} cannot be read: {e}")),
     }
 }
 
@@ -337,7 +339,7 @@ fn without_secrets(mut url: reqwest::Url) -> reqwest::Url {
     url
 }
 
-fn check_headers(section: &Section<'_, '_>, headers: &[(String, Secret)]) {
+pub(super) fn check_headers(section: &Section<'_, '_>, headers: &[(String, Secret)]) {
     use reqwest::header::{HeaderName, HeaderValue};
     for (name, value) in headers {
         if name.parse::<HeaderName>().is_err() {
@@ -352,7 +354,7 @@ fn check_headers(section: &Section<'_, '_>, headers: &[(String, Secret)]) {
 }
 
 /// A table of texts, each of which may be a secret.
-fn read_texts(section: &Section<'_, '_>) -> Vec<(String, Secret)> {
+pub(super) fn read_texts(section: &Section<'_, '_>) -> Vec<(String, Secret)> {
     section
         .items()
         .into_iter()

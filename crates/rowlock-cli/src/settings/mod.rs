@@ -15,6 +15,7 @@ mod section;
 mod server;
 mod source;
 mod table;
+mod traces;
 mod value;
 mod worker;
 
@@ -35,6 +36,7 @@ pub(crate) use section::{Overrides, plain};
 pub(crate) use server::{LogFormat, LogSettings, ServerSettings};
 pub(crate) use source::{Level, Problem, Refused, Source};
 pub(crate) use table::TableSettings;
+pub(crate) use traces::TraceSettings;
 pub(crate) use worker::WorkerSettings;
 
 use section::{Reader, Section};
@@ -54,6 +56,8 @@ pub(crate) struct Settings {
     pub(crate) tables: Vec<TableSettings>,
     pub(crate) http: ServerSettings,
     pub(crate) log: LogSettings,
+    /// `None`: there are no traces.
+    pub(crate) traces: Option<TraceSettings>,
 }
 
 /// A file as it was read, with all its mistakes.
@@ -122,6 +126,7 @@ fn read_root(root: &Section<'_, '_>) -> Option<Settings> {
     let tables = table::read_tables(root);
     let http = ServerSettings::read(root.section_in_environment("http"));
     let log = LogSettings::read(root.section_in_environment("log"));
+    let traces = TraceSettings::read(root.section_in_environment("traces"));
     complain_of_nothing_to_do(root, &worker);
     root.complain_of_unknown();
     Some(Settings {
@@ -132,6 +137,7 @@ fn read_root(root: &Section<'_, '_>) -> Option<Settings> {
         tables,
         http,
         log,
+        traces,
     })
 }
 

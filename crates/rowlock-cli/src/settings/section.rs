@@ -202,7 +202,8 @@ impl<'r, 't> Section<'r, 't> {
         Some(value)
     }
 
-    fn note_unset(&self, key: &str) {
+    /// Notes that nothing was said.
+    pub(super) fn note_unset(&self, key: &str) {
         self.reader.note(
             self.path_of(key),
             Value::Null,
@@ -279,6 +280,10 @@ impl<'r, 't> Section<'r, 't> {
         }
         self.variables(key).into_iter().find_map(|name| {
             let text = overrides.environment.get(&name)?;
+            // In the standard's variables, empty means not set.
+            if text.is_empty() && name.starts_with("OTEL_") {
+                return None;
+            }
             Some((Origin::Environment(name), text.as_str()))
         })
     }
@@ -290,6 +295,8 @@ impl<'r, 't> Section<'r, 't> {
             ("database", "url") => names.push("DATABASE_URL".into()),
             ("database", "schema") => names.push("ROWLOCK_SCHEMA".into()),
             ("log", "level") => names.push("RUST_LOG".into()),
+            ("traces", "endpoint") => names.push("OTEL_EXPORTER_OTLP_ENDPOINT".into()),
+            ("traces", "service_name") => names.push("OTEL_SERVICE_NAME".into()),
             _ => {}
         }
         names

@@ -23,6 +23,7 @@ use crate::notify::Notify;
 use crate::output::{self, Format};
 use crate::serve::Health;
 use crate::settings::{self, Level, Loaded, Overrides, Settings};
+use crate::traces::Traces;
 use crew::Crew;
 use signals::{Asked, Signals};
 use team::{Report, Until};
@@ -119,6 +120,7 @@ impl Work {
         let file = settings::file(self.config.as_deref())?;
         let (settings, warnings) = load(&file, &overrides)?;
         let log = Log::start(&settings.log)?;
+        let traces = Traces::start(settings.traces.as_ref())?;
         for warning in warnings {
             tracing::warn!("{warning}");
         }
@@ -132,6 +134,7 @@ impl Work {
             settings,
         };
         let result = shift.work().await;
+        traces.flush().await;
         shift.log.flush();
         let (report, drained) = result?;
         if self.drain || report.jobs.unsettled > 0 {
@@ -244,6 +247,7 @@ impl Shift {
         for (what, changed) in [
             ("http.address", new.http != self.settings.http),
             ("log.format", new.log.format != self.settings.log.format),
+            ("[traces]", new.traces != self.settings.traces),
         ] {
             if changed {
                 tracing::warn!(
@@ -252,10 +256,10 @@ impl Shift {
             }
         }
         // What takes a restart stays as it is, so that the next reload says so again.
-        let (http, format) = (self.settings.http.clone(), self.settings.log.format);
-        self.settings = new;
-        self.settings.http = http;
-        self.settings.log.format = format;
+        let old = std::mem::replace(&mut self.settings, new);
+        self.settings.http = old.http;
+        self.settings.log.format = old.log.format;
+        self.settings.traces = old.traces;
         Ok(())
     }
 }

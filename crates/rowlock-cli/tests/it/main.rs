@@ -10,3 +10,4 @@ mod serve;
 mod signals;
 mod support;
 mod tables;
+mod traces;

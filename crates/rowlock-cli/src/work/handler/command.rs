@@ -12,6 +12,7 @@ use super::process::{self, Ended, Processes};
 use super::task::Task;
 use super::verdict::{by_code, explicit};
 use crate::settings::CommandSettings;
+use crate::traces::AttemptSpan;
 use crate::units::duration_text;
 
 /// How much of the standard error becomes the error of the job.
@@ -33,8 +34,10 @@ pub(super) async fn run(
     timeout: Option<Duration>,
     processes: &Processes,
     task: &impl Task,
+    span: &AttemptSpan,
 ) -> Outcome {
-    let command = command(settings, task);
+    let trace = span.traceparent();
+    let command = command(settings, task, trace.as_deref().or(task.trace()));
     let started = process::start(
         processes,
         command,
@@ -76,7 +79,7 @@ async fn told_to_stop(task: &impl Task, timeout: Option<Duration>) -> Why {
     }
 }
 
-fn command(settings: &CommandSettings, task: &impl Task) -> Command {
+fn command(settings: &CommandSettings, task: &impl Task, trace: Option<&str>) -> Command {
     let mut command = Command::new(&settings.command[0]);
     command.args(&settings.command[1..]);
     if settings.env_clear {
@@ -95,7 +98,7 @@ fn command(settings: &CommandSettings, task: &impl Task) -> Command {
             .map(|(name, value)| (name, value.reveal())),
     );
     command.envs(task.environment());
-    if let Some(trace) = task.trace() {
+    if let Some(trace) = trace {
         // The second is what tracing libraries look for by themselves.
         command.env("ROWLOCK_TRACEPARENT", trace);
         command.env("TRACEPARENT", trace);

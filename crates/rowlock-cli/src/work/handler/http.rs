@@ -11,9 +11,10 @@ use serde_json::value::RawValue;
 use super::retry_after::retry_after;
 use super::signature::Signer;
 use super::task::Task;
-use super::tls;
 use super::verdict::{by_code, explicit};
 use crate::settings::{Codes, HttpSettings};
+use crate::tls;
+use crate::traces::{AttemptSpan, CallSpan};
 use crate::units::duration_text;
 
 /// How much of an answer's body is quoted in the error of the job.
@@ -24,7 +25,7 @@ pub(super) struct Endpoint {
     client: Client,
     url: Url,
     /// The address without what may be secret in it.
-    shown: String,
+    shown: Url,
     headers: HeaderMap,
     signer: Option<Signer>,
     timeout: Duration,
@@ -76,10 +77,10 @@ impl Endpoint {
     }
 
     /// Calls the endpoint for one job or row. What is under way when it is told to stop is dropped, and its connection closed.
-    pub(super) async fn run(&self, task: &impl Task) -> Outcome {
+    pub(super) async fn run(&self, task: &impl Task, span: &AttemptSpan) -> Outcome {
         let failed = |error: String| Outcome::Retry { error, after: None };
         tokio::select! {
-            answer = tokio::time::timeout(self.timeout, self.call(task)) => match answer {
+            answer = tokio::time::timeout(self.timeout, self.call_in_span(task, span)) => match answer {
                 Ok(Ok(answer)) => self.judge(&answer),
                 Ok(Err(e)) => failed(format!("cannot POST to {}: {e}", self.shown)),
                 Err(_) => failed(format!("{} did not answer within {}", self.shown, duration_text(self.timeout))),
@@ -92,7 +93,22 @@ impl Endpoint {
         }
     }
 
-    async fn call(&self, task: &impl Task) -> Result<Answer, String> {
+    async fn call_in_span(
+        &self,
+        task: &impl Task,
+        attempt: &AttemptSpan,
+    ) -> Result<Answer, String> {
+        let span = CallSpan::begin(attempt, &self.shown);
+        let trace = span.traceparent();
+        let answer = self.call(task, trace.as_deref().or(task.trace())).await;
+        match &answer {
+            Ok(answer) => span.end(Ok(answer.status.as_u16())),
+            Err(error) => span.end(Err(error)),
+        }
+        answer
+    }
+
+    async fn call(&self, task: &impl Task, trace: Option<&str>) -> Result<Answer, String> {
         let body = task
             .body()
             .map_err(|e| format!("what is to be done cannot be written as JSON: {e}"))?;
@@ -107,7 +123,7 @@ impl Endpoint {
         if let Some(signer) = &self.signer {
             request = request.header("webhook-signature", signer.sign(&id, now, &body));
         }
-        if let Some(trace) = task.trace() {
+        if let Some(trace) = trace {
             request = request.header("traceparent", trace);
         }
         let response = request.body(body).send().await.map_err(chain)?;
@@ -160,7 +176,7 @@ impl Endpoint {
     fn done(&self, answer: &Answer, text: &str) -> Outcome {
         if answer.cut {
             tracing::warn!(
-                endpoint = self.shown,
+                endpoint = %self.shown,
                 limit = self.response_max,
                 "the answer is too large to be kept as a result"
             );
@@ -192,24 +208,17 @@ impl Endpoint {
 }
 
 /// An address without user, password, query and fragment.
-fn shown(url: &Url) -> String {
+fn shown(url: &Url) -> Url {
     let mut url = url.clone();
     url.set_query(None);
     url.set_fragment(None);
     // Fails only for addresses that can have none.
     let _ = url.set_username("");
     let _ = url.set_password(None);
-    url.to_string()
+    url
 }
 
 /// An error with its causes, without the address.
 fn chain(error: reqwest::Error) -> String {
-    let error = error.without_url();
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(&error);
-    while let Some(e) = cause {
-        text = format!("{text}: {e}");
-        cause = e.source();
-    }
-    text
+    crate::say::chain(&error.without_url())
 }

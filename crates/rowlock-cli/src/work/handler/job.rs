@@ -1,11 +1,13 @@
 //! A job as a task: what a handler is told of it, as environment for a command, as JSON for an endpoint.
 
 use jiff::Timestamp;
+use opentelemetry::KeyValue;
 use rowlock::{CancelReason, Ctx, RawJob};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::task::Task;
+use crate::traces::Facts;
 
 /// A job that is to be handled.
 pub(super) struct JobTask {
@@ -24,6 +26,27 @@ impl Task for JobTask {
 
     fn trace(&self) -> Option<&str> {
         self.ctx.trace()
+    }
+
+    fn facts(&self) -> Facts {
+        let ctx = &self.ctx;
+        Facts {
+            name: format!("process {}", ctx.kind()),
+            attributes: vec![
+                KeyValue::new("messaging.system", "rowlock"),
+                KeyValue::new("messaging.operation.name", "process"),
+                KeyValue::new("messaging.operation.type", "process"),
+                KeyValue::new("messaging.destination.name", ctx.queue().to_owned()),
+                KeyValue::new("messaging.message.id", ctx.id().to_string()),
+                KeyValue::new("rowlock.kind", ctx.kind().to_owned()),
+                KeyValue::new("rowlock.attempt", i64::from(ctx.attempt())),
+                KeyValue::new("rowlock.failures", i64::from(ctx.failures())),
+            ],
+        }
+    }
+
+    fn is_given_back(&self) -> bool {
+        matches!(self.ctx.cancel_reason(), Some(CancelReason::Shutdown))
     }
 
     fn body(&self) -> Result<String, serde_json::Error> {

@@ -1,7 +1,7 @@
 //! Handlers that need no code: commands and HTTP endpoints, given to the library's worker and to tables that are queues.
 //!
 //! `task` is what they are told, of a job (`job`) or a row (`row`); `verdict` is what they may answer; `command` (over `process` and
-//! `capture`) and `http` (over `signature`, `retry_after` and `tls`) are the two ways.
+//! `capture`) and `http` (over `signature` and `retry_after`) are the two ways.
 
 mod capture;
 mod command;
@@ -12,7 +12,6 @@ mod retry_after;
 mod row;
 mod signature;
 mod task;
-mod tls;
 mod verdict;
 
 use std::sync::Arc;
@@ -26,6 +25,7 @@ pub(crate) use process::Processes;
 pub(crate) use row::TableFacts;
 
 use crate::settings::{Action, CommandSettings, HandlerSettings, TableSettings};
+use crate::traces::AttemptSpan;
 use job::JobTask;
 use row::RowTask;
 use task::Task;
@@ -51,12 +51,15 @@ impl Runner {
     }
 
     async fn run(&self, task: &impl Task) -> Outcome {
-        match self {
+        let span = AttemptSpan::begin(|| task.facts(), task.trace());
+        let outcome = match self {
             Self::Command(settings, timeout, processes) => {
-                command::run(settings, *timeout, processes, task).await
+                command::run(settings, *timeout, processes, task, &span).await
             }
-            Self::Http(endpoint) => endpoint.run(task).await,
-        }
+            Self::Http(endpoint) => endpoint.run(task, &span).await,
+        };
+        span.end(&outcome, task.is_given_back());
+        outcome
     }
 }
 

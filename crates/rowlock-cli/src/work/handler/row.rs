@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use opentelemetry::KeyValue;
 use rowlock::{CancelReason, TableRow};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::task::Task;
+use crate::traces::Facts;
 
 /// The longest key that is given to others as it is.
 const KEY_BYTES_MAX: usize = 200;
@@ -58,6 +60,27 @@ impl Task for RowTask {
 
     fn trace(&self) -> Option<&str> {
         None
+    }
+
+    fn facts(&self) -> Facts {
+        let table = &self.facts.table;
+        Facts {
+            name: format!("process {table}"),
+            attributes: vec![
+                KeyValue::new("messaging.system", "rowlock"),
+                KeyValue::new("messaging.operation.name", "process"),
+                KeyValue::new("messaging.operation.type", "process"),
+                KeyValue::new("messaging.destination.name", table.clone()),
+                KeyValue::new("messaging.message.id", self.row.key.clone()),
+                KeyValue::new("rowlock.table", table.clone()),
+                KeyValue::new("rowlock.attempt", i64::from(self.attempt())),
+                KeyValue::new("rowlock.failures", i64::from(self.row.failures)),
+            ],
+        }
+    }
+
+    fn is_given_back(&self) -> bool {
+        false
     }
 
     fn body(&self) -> Result<String, serde_json::Error> {

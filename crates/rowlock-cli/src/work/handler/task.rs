@@ -2,6 +2,8 @@
 
 use rowlock::CancelReason;
 
+use crate::traces::Facts;
+
 /// A piece of work.
 pub(super) trait Task: Sync {
     /// The same for all attempts at it, and different for every other.
@@ -12,6 +14,12 @@ pub(super) trait Task: Sync {
 
     /// The W3C traceparent that came with it.
     fn trace(&self) -> Option<&str>;
+
+    /// What a trace says of an attempt at it.
+    fn facts(&self) -> Facts;
+
+    /// Whether it was told to stop because the worker stops, so that a failure is none.
+    fn is_given_back(&self) -> bool;
 
     /// What an endpoint gets. Everything is in the body, so that the signature covers everything.
     fn body(&self) -> Result<String, serde_json::Error>;
