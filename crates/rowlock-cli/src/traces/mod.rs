@@ -2,6 +2,9 @@
 //!
 //! `span` is what a handler begins and ends; `export` is the way to the collector.
 //!
+//! They are begun here, and not made from the spans that the library has for the log: the log's level would decide about them, and
+//! those have begun before anybody can say whose children they are.
+//!
 //! Promises: a collector that is slow or gone never slows or stops work: spans wait in a bounded queue for a thread of their own, and what
 //! does not fit is dropped. Off, they cost next to nothing.
 

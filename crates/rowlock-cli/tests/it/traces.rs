@@ -262,6 +262,25 @@ async fn who_enqueued_decides_about_sampling_and_else_the_share() {
 }
 
 #[tokio::test]
+async fn an_attempt_that_is_stopped_in_the_middle_has_a_span_that_says_so() {
+    let collector = Collector::start().await;
+    let endpoint = Endpoint::start([Reply::silence()]).await;
+    let place = Place::new(&format!(
+        "[traces]\nendpoint = \"{}\"\n[handler.k]\nurl = \"{}\"\n",
+        collector.url, endpoint.url
+    ))
+    .await;
+    place.enqueue(&["k", "{}", "--timeout", "10ms"]).await;
+    place.drain().await;
+    let spans = spans(&collector.deliveries());
+    assert_eq!(spans.len(), 2);
+    for span in spans {
+        let why = "stopped before it had ended".to_owned();
+        assert_eq!(status(&span), (SpanStatus::Error, why), "{}", span.name);
+    }
+}
+
+#[tokio::test]
 async fn without_traces_the_trace_of_a_job_is_passed_on_as_it_is() {
     let endpoint = Endpoint::start([Reply::status(204)]).await;
     let config = format!("[handler.k]\nurl = \"{}\"\n", endpoint.url);

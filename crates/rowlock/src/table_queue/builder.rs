@@ -286,10 +286,7 @@ impl TableQueueBuilder {
         names("columns", self.columns.as_deref())?;
         let on_done = self.when_done()?;
         if self.handler.is_none() {
-            return Err(Error::Setup(format!(
-                "table {}: there is no handler: give one with handler(...) or handler_in_tx(...)",
-                self.table
-            )));
+            return Err(no_handler(&self.table));
         }
         clause("pending", &self.when_pending(on_done)?)?;
         if let Some(order) = &self.order_by {
@@ -342,7 +339,7 @@ impl TableQueueBuilder {
         let on_done = self.when_done()?.clone();
         let pending = self.when_pending(&on_done)?;
         let Some(handler) = self.handler else {
-            return Err(Error::Setup("there is no handler".into()));
+            return Err(no_handler(&self.table));
         };
         let batch = match handler {
             Handler::InTx(_) => self.batch.min(BATCH_IN_TX_MAX),
@@ -406,6 +403,12 @@ impl Settings {
             self.pending
         )
     }
+}
+
+fn no_handler(table: &str) -> Error {
+    Error::Setup(format!(
+        "table {table}: there is no handler: give one with handler(...) or handler_in_tx(...)"
+    ))
 }
 
 /// The names of columns, read as SQL reads them.

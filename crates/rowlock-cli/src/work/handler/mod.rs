@@ -22,12 +22,11 @@ use rowlock::{Ctx, Outcome, RawJob, TableQueueBuilder, TableRow, WorkerBuilder};
 use serde_json::value::RawValue;
 
 pub(crate) use process::Processes;
-pub(crate) use row::TableFacts;
 
 use crate::settings::{Action, CommandSettings, HandlerSettings, TableSettings};
 use crate::traces::AttemptSpan;
 use job::JobTask;
-use row::RowTask;
+use row::{RowTask, TableFacts};
 use task::Task;
 
 /// What runs jobs and rows.

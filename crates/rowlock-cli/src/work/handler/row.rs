@@ -15,13 +15,13 @@ use crate::traces::Facts;
 const KEY_BYTES_MAX: usize = 200;
 
 /// What is the same for all rows of a table.
-pub(crate) struct TableFacts {
+pub(super) struct TableFacts {
     /// The name of the section.
-    pub(crate) table: String,
+    pub(super) table: String,
     /// The schema of the queue.
-    pub(crate) schema: String,
+    pub(super) schema: String,
     /// After how many failures a row is parked.
-    pub(crate) park_after: u32,
+    pub(super) park_after: u32,
 }
 
 /// A row that is to be handled.
