@@ -281,6 +281,29 @@ async fn two_signals_free_a_row_at_no_cost() {
 }
 
 #[tokio::test]
+async fn the_rows_of_a_worker_that_was_killed_are_free_at_once() {
+    let place = place(&script(GATED, "at_once = 1")).await;
+    let (up, go) = (place.fifo("up"), place.fifo("go"));
+    place
+        .sql("insert into work_items (note) values ('a'), ('b'), ('c')")
+        .await;
+    let worker = Running::spawn(place.rowlock(&["work"]));
+    up.read().await;
+    worker.signal(Signal::KILL);
+    assert!(!worker.ended().await.0.success());
+    // Its command lives on until it ends.
+    go.write("go").await;
+    let held = "select count(*)::text from pg_stat_activity where datname = current_database() and state like 'idle in transaction%'";
+    while place.ask(held).await.as_deref() != Some("0") {
+        tokio::task::yield_now().await;
+    }
+    place.configure(&script("true", ""));
+    place.drain().await;
+    assert_eq!(rows(&place).await, "1=done 2=done 3=done");
+    assert_eq!(remembered(&place).await, "");
+}
+
+#[tokio::test]
 async fn a_reload_loses_no_row_and_works_by_the_new_configuration() {
     let place = place(&script(GATED, "batch = 1\npoll = \"10ms\"")).await;
     let (up, go) = (place.fifo("up"), place.fifo("go"));
