@@ -9,3 +9,5 @@ mod ops;
 mod serve;
 mod signals;
 mod support;
+mod tables;
+mod traces;

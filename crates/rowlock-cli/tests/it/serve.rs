@@ -15,7 +15,7 @@ async fn address(worker: &mut Running) -> String {
     format!("http://{address}")
 }
 
-async fn get(address: &str, path: &str) -> (u16, String) {
+pub(crate) async fn get(address: &str, path: &str) -> (u16, String) {
     let client = reqwest::Client::builder()
         .no_proxy()
         .tls_backend_preconfigured(no_tls())

@@ -94,6 +94,13 @@ impl Place {
         client.query_one(&sql, &[]).await.expect("an answer").get(0)
     }
 
+    /// Runs statements in the database; `rowlock.` stands for the schema of the queue.
+    pub(crate) async fn sql(&self, sql: &str) {
+        let client = self.queue.db().connect().await.expect("a connection");
+        let sql = sql.replace("rowlock.", &format!("{}.", self.queue.db().schema()));
+        client.batch_execute(&sql).await.expect("it runs");
+    }
+
     /// A pipe with a name, in the directory.
     pub(crate) fn fifo(&self, name: &str) -> Fifo {
         Fifo::new(self.path(name))
