@@ -195,7 +195,7 @@ CREATE FUNCTION rowlock.day_begins(day date) RETURNS timestamp with time zone
     SET search_path TO 'pg_catalog', 'pg_temp'
     RETURN ((day)::timestamp without time zone AT TIME ZONE 'UTC'::text);
 
-CREATE FUNCTION rowlock.dead_batch(queue text, kind text, reason text, error text, died_after timestamp with time zone, died_before timestamp with time zone, ids bigint[], max_jobs integer, INOUT next jsonb, OUT found_queues text[], OUT found_ids bigint[]) RETURNS record
+CREATE FUNCTION rowlock.dead_batch(queue text, kind text, reason text, error text, tag text, payload jsonb, metadata jsonb, died_after timestamp with time zone, died_before timestamp with time zone, ids bigint[], max_jobs integer, INOUT next jsonb, OUT found_queues text[], OUT found_ids bigint[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -235,7 +235,7 @@ CREATE FUNCTION rowlock.disarm(queues text[]) RETURNS void
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
 
-CREATE FUNCTION rowlock.discard(queue text DEFAULT NULL::text, kind text DEFAULT NULL::text, reason text DEFAULT NULL::text, error text DEFAULT NULL::text, died_after timestamp with time zone DEFAULT NULL::timestamp with time zone, died_before timestamp with time zone DEFAULT NULL::timestamp with time zone, ids bigint[] DEFAULT NULL::bigint[], max_jobs integer DEFAULT 1000, INOUT next jsonb DEFAULT NULL::jsonb, OUT discarded bigint) RETURNS record
+CREATE FUNCTION rowlock.discard(queue text DEFAULT NULL::text, kind text DEFAULT NULL::text, reason text DEFAULT NULL::text, error text DEFAULT NULL::text, tag text DEFAULT NULL::text, payload jsonb DEFAULT NULL::jsonb, metadata jsonb DEFAULT NULL::jsonb, died_after timestamp with time zone DEFAULT NULL::timestamp with time zone, died_before timestamp with time zone DEFAULT NULL::timestamp with time zone, ids bigint[] DEFAULT NULL::bigint[], max_jobs integer DEFAULT 1000, INOUT next jsonb DEFAULT NULL::jsonb, OUT discarded bigint) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -519,6 +519,12 @@ CREATE FUNCTION rowlock.look(queue text, after_at timestamp with time zone[], af
     SET jit TO 'off'
     AS …;
 
+CREATE FUNCTION rowlock.look_up_queue(name text) RETURNS rowlock.queue
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_indexscan TO 'on'
+    AS …;
+
 CREATE FUNCTION rowlock.maintain() RETURNS TABLE(step text, did bigint, detail text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -581,6 +587,11 @@ CREATE FUNCTION rowlock.park_poison(queue text, tids tid[], now timestamp with t
     SET enable_bitmapscan TO 'off'
     AS …;
 
+CREATE FUNCTION rowlock.paths_hold(document jsonb, wanted jsonb) RETURNS boolean
+    LANGUAGE sql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS …;
+
 CREATE FUNCTION rowlock.pause(queue text, kind text DEFAULT NULL::text) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -612,7 +623,7 @@ CREATE FUNCTION rowlock.queue_names() RETURNS SETOF text
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
 
-CREATE FUNCTION rowlock.redrive(queue text DEFAULT NULL::text, kind text DEFAULT NULL::text, reason text DEFAULT NULL::text, error text DEFAULT NULL::text, died_after timestamp with time zone DEFAULT NULL::timestamp with time zone, died_before timestamp with time zone DEFAULT NULL::timestamp with time zone, ids bigint[] DEFAULT NULL::bigint[], rate double precision DEFAULT NULL::double precision, start_at timestamp with time zone DEFAULT NULL::timestamp with time zone, max_jobs integer DEFAULT 1000, INOUT next jsonb DEFAULT NULL::jsonb, OUT redriven bigint, OUT duplicates bigint) RETURNS record
+CREATE FUNCTION rowlock.redrive(queue text DEFAULT NULL::text, kind text DEFAULT NULL::text, reason text DEFAULT NULL::text, error text DEFAULT NULL::text, tag text DEFAULT NULL::text, payload jsonb DEFAULT NULL::jsonb, metadata jsonb DEFAULT NULL::jsonb, died_after timestamp with time zone DEFAULT NULL::timestamp with time zone, died_before timestamp with time zone DEFAULT NULL::timestamp with time zone, ids bigint[] DEFAULT NULL::bigint[], rate double precision DEFAULT NULL::double precision, start_at timestamp with time zone DEFAULT NULL::timestamp with time zone, max_jobs integer DEFAULT 1000, INOUT next jsonb DEFAULT NULL::jsonb, OUT redriven bigint, OUT duplicates bigint) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;

@@ -23,12 +23,26 @@ begin
       perform pg_notify('@schema', 'queue ' || name);
       return v_queue;
     end if;
-    select q.* into v_queue from rowlock.queue q where q.name = ensure_queue.name;
-    if found then
-      return v_queue;
-    end if;
   end if;
-  -- The row is somebody else's and not visible yet: stand in for it. Its bell is unknown, so -1 means "ring always".
+  -- The row may be somebody else's and not visible yet.
+  return rowlock.look_up_queue(name);
+end $$;
+
+-- The row of a queue, without making one: what is said about jobs of a queue that there is not makes no queue. Stands in with the defaults
+-- for a row that is not there, or not visible yet. Its bell is unknown, so -1 means "ring always".
+create or replace function rowlock.look_up_queue(name text) returns rowlock.queue
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set enable_indexscan = on
+as $$
+declare
+  v_queue rowlock.queue;
+begin
+  select q.* into v_queue from rowlock.queue q where q.name = look_up_queue.name;
+  if found then
+    return v_queue;
+  end if;
+  perform rowlock.check_name('queue', name);
   v_queue.name := name;
   v_queue.no := -1;
   v_queue.paused := false;

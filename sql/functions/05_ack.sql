@@ -149,7 +149,7 @@ create or replace function rowlock.complete(
 as $$
 declare
   v_now  timestamptz := rowlock.clock();
-  v_keep boolean := (rowlock.ensure_queue(queue)).retention > interval '0';
+  v_keep boolean := (rowlock.look_up_queue(queue)).retention > interval '0';
   v_n    integer[];
   v_rest record;
 begin
@@ -195,7 +195,7 @@ declare
   c_queue constant text := fail.queue;
   c_year  constant bigint := 31536000000;
   v_now   timestamptz := rowlock.clock();
-  v_queue rowlock.queue := rowlock.ensure_queue(c_queue);
+  v_queue rowlock.queue := rowlock.look_up_queue(c_queue);
   v_held  record;
 begin
   perform rowlock.check_ack(ids, tokens, array[coalesce(cardinality(errors), 0), cardinality(retry_ms), cardinality(fates)]);
@@ -347,7 +347,7 @@ as $$
 #variable_conflict use_column
 declare
   v_until timestamptz := rowlock.clock()
-    + make_interval(secs => coalesce(lease_ms, (rowlock.ensure_queue(queue)).lease_ms) / 1000.0);
+    + make_interval(secs => coalesce(lease_ms, (rowlock.look_up_queue(queue)).lease_ms) / 1000.0);
   v_held  record;
 begin
   perform rowlock.check_ack(ids, tokens);

@@ -8,11 +8,22 @@ as $$
   select exists (select from jsonb_array_elements(errors) e where position(lower(needle) in lower(e ->> 'error')) > 0)
 $$;
 
+-- Whether a payload or metadata has all these values, {path: value} as in check_paths.
+create or replace function rowlock.paths_hold(document jsonb, wanted jsonb) returns boolean
+  language sql immutable
+  set search_path = pg_catalog, pg_temp
+as $$
+  select not exists (
+    select from jsonb_each(wanted) w, coalesce(document #> string_to_array(w.key, '.'), document -> w.key) as found
+     where not coalesce(found = w.value or jsonb_typeof(w.value) = 'string' and found #>> '{}' = w.value #>> '{}', false))
+$$;
+
 -- Finds and locks a batch of the dead: up to max_jobs that fit the filter, queue by queue, in each in the order in which
 -- they died, passing over locked ones. It looks at 100,000 rows at most, so that a filter which few fit is answered in
 -- many short calls rather than a long one. With ids it takes those of them that fit, and all in one call.
 create or replace function rowlock.dead_batch(
-  queue text, kind text, reason text, error text, died_after timestamptz, died_before timestamptz, ids bigint[], max_jobs integer,
+  queue text, kind text, reason text, error text, tag text, payload jsonb, metadata jsonb,
+  died_after timestamptz, died_before timestamptz, ids bigint[], max_jobs integer,
   inout next jsonb, out found_queues text[], out found_ids bigint[]
 )
   language plpgsql volatile
@@ -43,6 +54,11 @@ begin
   if dead_batch.kind is not null then
     perform rowlock.check_name('kind', dead_batch.kind);
   end if;
+  if tag is not null then
+    perform rowlock.check_name('tag', tag);
+  end if;
+  perform rowlock.check_paths('payload', dead_batch.payload);
+  perform rowlock.check_paths('metadata', dead_batch.metadata);
   if dead_batch.reason not in ('failed', 'poison', 'refused') then
     perform rowlock.refuse('reason', dead_batch.reason, 'is no reason to die: known are failed, poison, refused');
   elsif error = '' then
@@ -65,6 +81,9 @@ begin
          and (dead_batch.reason is null or d.reason = dead_batch.reason)
          and d.died_at >= v_after and d.died_at < v_before
          and (error is null or rowlock.error_holds(d.errors, error))
+         and (tag is null or tag = any (d.tags))
+         and (dead_batch.payload is null or rowlock.paths_hold(d.payload, dead_batch.payload))
+         and (dead_batch.metadata is null or rowlock.paths_hold(d.metadata, dead_batch.metadata))
        order by d.id
          for update of d skip locked
     )
@@ -84,7 +103,9 @@ begin
       with seen as materialized (
         select d.died_at, d.id,
                (dead_batch.kind is null or d.kind = dead_batch.kind) and (dead_batch.reason is null or d.reason = dead_batch.reason)
-               and (error is null or rowlock.error_holds(d.errors, error)) as fits
+               and (error is null or rowlock.error_holds(d.errors, error)) and (tag is null or tag = any (d.tags))
+               and (dead_batch.payload is null or rowlock.paths_hold(d.payload, dead_batch.payload))
+               and (dead_batch.metadata is null or rowlock.paths_hold(d.metadata, dead_batch.metadata)) as fits
           from rowlock.dead d
          where d.queue = v_queue and (d.died_at, d.id) > (v_at, v_id) and d.died_at >= v_after and d.died_at < v_before
          order by d.died_at, d.id
@@ -126,8 +147,8 @@ begin
   next := null;
 end $$;
 
--- Puts dead jobs that fit the filter back to work: by queue, kind, reason, a text in one of their errors, the time of death
--- (from died_after, before died_before), ids. No filter: all of them. `rate` spreads them out, so many per second, beginning
+-- Puts dead jobs that fit the filter back to work: by queue, kind, reason, a text in one of their errors, a tag, values in the payload or
+-- metadata ({path: value}, as in check_paths), the time of death (from died_after, before died_before), ids. No filter: all of them. `rate` spreads them out, so many per second, beginning
 -- at start_at or now; the calls of a loop carry on where the last one stopped:
 --   select redriven, next from rowlock.redrive(queue => 'mail', rate => 50, next => :next)   -- until next is null
 -- duplicates: how many stay dead because their unique key is taken.
@@ -136,6 +157,9 @@ create or replace function rowlock.redrive(
   kind        text default null,
   reason      text default null,
   error       text default null,
+  tag         text default null,
+  payload     jsonb default null,
+  metadata    jsonb default null,
   died_after  timestamptz default null,
   died_before timestamptz default null,
   ids         bigint[] default null,
@@ -160,7 +184,7 @@ begin
   perform rowlock.check_rate(rate);
   perform rowlock.check_time('start_at', redrive.start_at);
   v_start := greatest(coalesce(rowlock.next_time(next, 'start_at'), redrive.start_at), v_now);
-  v_batch := rowlock.dead_batch(redrive.queue, redrive.kind, redrive.reason, error, died_after, died_before, ids, max_jobs, next);
+  v_batch := rowlock.dead_batch(redrive.queue, redrive.kind, redrive.reason, error, tag, redrive.payload, redrive.metadata, died_after, died_before, ids, max_jobs, next);
   redriven := 0;
   duplicates := 0;
   for v_each in
@@ -188,6 +212,9 @@ create or replace function rowlock.discard(
   kind        text default null,
   reason      text default null,
   error       text default null,
+  tag         text default null,
+  payload     jsonb default null,
+  metadata    jsonb default null,
   died_after  timestamptz default null,
   died_before timestamptz default null,
   ids         bigint[] default null,
@@ -206,10 +233,10 @@ declare
   v_batch record;
   v_each  record;
 begin
-  if num_nonnulls(discard.queue, discard.kind, discard.reason, error, died_after, died_before, ids) = 0 then
+  if num_nonnulls(discard.queue, discard.kind, discard.reason, error, tag, nullif(discard.payload, '{}'), nullif(discard.metadata, '{}'), died_after, died_before, ids) = 0 then
     perform rowlock.refuse('filter', null, 'would discard every dead job: if that is meant, say died_before => ''infinity''');
   end if;
-  v_batch := rowlock.dead_batch(discard.queue, discard.kind, discard.reason, error, died_after, died_before, ids, max_jobs, next);
+  v_batch := rowlock.dead_batch(discard.queue, discard.kind, discard.reason, error, tag, discard.payload, discard.metadata, died_after, died_before, ids, max_jobs, next);
   for v_each in
     select f.queue, array_agg(f.id) as ids from unnest(v_batch.found_queues, v_batch.found_ids) as f (queue, id) group by f.queue
   loop

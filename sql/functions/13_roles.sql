@@ -1,7 +1,7 @@
 -- Who may do what. Nothing here is open to PUBLIC (99_install.sql revokes it). A role is given one or more of four kinds of
 -- access; whoever has a function needs no rights on the tables behind it.
 --   producer  enqueue, and COPY into `job`
---   worker    producer, and claim, acknowledge, wait, register, remember, maintain
+--   worker    producer, and claim, acknowledge, wait, register, remember, maintain, and see how full the queues are
 --   reader    look at everything: views, stats, tables. Payloads too
 --   admin     all of the above, and manage jobs, queues and access
 -- What stands in no list is internal: the functions in the lists reach it with the owner's rights.
@@ -14,7 +14,7 @@ as $$
   select case access
     when 'producer' then '{clock, enqueue, enqueue_batch, enqueue_many, ensure_queue, announce}'::text[]
     when 'worker' then '{claim, claim_batch, sweep, complete, fail, snooze, release, extend, progress, arm, disarm, oldest_xid, queue_names,
-                         register_worker, heartbeat, unregister_worker, once_get, once_put, maintain}'
+                         register_worker, heartbeat, unregister_worker, once_get, once_put, maintain, depth}'
     when 'reader' then '{clock, find_job, find_jobs, why, depth, stats}'
     when 'admin' then '{set_queue, pause, resume, cancel, retry, delete, redrive, discard, purge, replay, archive_batch, archive_done,
                         make_partitions, drop_partitions, retain, start_archive, heal_queues, forget_workers, forget_once, grant_access, revoke_access}'
@@ -55,11 +55,11 @@ begin
         execute format('grant insert on rowlock.job to %I', role_name);
         execute format('grant usage on sequence rowlock.job_id to %I', role_name);
       when 'worker' then
-        -- Which queues there are, to subscribe by pattern; and the memory of the tables that are worked as queues.
-        execute format('grant select on rowlock.queue to %I', role_name);
+        -- Which queues there are, to subscribe by pattern, and how full, for metrics; and the memory of the tables that are worked as queues.
+        execute format('grant select on rowlock.queue, rowlock.queues to %I', role_name);
         execute format('grant select, insert, update, delete on rowlock.table_failure, rowlock.table_batch to %I', role_name);
       when 'reader' then
-        execute format('grant select on rowlock.job, rowlock.finished, rowlock.dead, rowlock.queue, rowlock.worker, rowlock.once, '
+        execute format('grant select on rowlock.job, rowlock.finished, rowlock.finished_default, rowlock.dead, rowlock.queue, rowlock.worker, rowlock.once, '
           'rowlock.retained, rowlock.table_failure, rowlock.table_batch, rowlock.jobs, rowlock.queues, rowlock.workers to %I', role_name);
       else
         null;

@@ -45,7 +45,7 @@ begin
   perform rowlock.check_count('max_bytes', max_bytes, 268435456);
 
   if place = 'dead' then
-    v_batch := rowlock.dead_batch(of_queue, null, null, null, null, ended_before, null, max_jobs, from_next);
+    v_batch := rowlock.dead_batch(of_queue, null, null, null, null, null, null, null, ended_before, null, max_jobs, from_next);
     for v_job in
       select d.*, coalesce(d.options, '{}') as o
         from unnest(v_batch.found_queues, v_batch.found_ids) with ordinality as f (queue, id, n) join rowlock.dead d on d.id = f.id and d.queue = f.queue

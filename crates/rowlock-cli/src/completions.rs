@@ -5,6 +5,7 @@ use clap_complete::Shell;
 
 use crate::Cli;
 use crate::exit::Exit;
+use crate::output;
 
 /// Print completions for a shell.
 #[derive(Args)]
@@ -21,7 +22,7 @@ impl Completions {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut Cli::command(), "rowlock", &mut script);
-        std::io::Write::write_all(&mut std::io::stdout(), &script)?;
+        output::text(&String::from_utf8(script)?);
         Ok(Exit::Success)
     }
 }

@@ -11,7 +11,7 @@ pub(crate) fn confirm(what: &str, yes: bool) -> anyhow::Result<()> {
         std::io::stdin().is_terminal() && std::io::stderr().is_terminal(),
         "this would {what}; nobody is there to ask, so say --yes if that is meant"
     );
-    eprint!("This will {what}. Go on? [y/N] ");
+    write!(std::io::stderr(), "This will {what}. Go on? [y/N] ")?;
     std::io::stderr().flush()?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;

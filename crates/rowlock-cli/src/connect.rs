@@ -11,6 +11,7 @@ pub(crate) struct Database {
         long,
         short = 'd',
         global = true,
+        help_heading = crate::EVERYWHERE,
         env = "DATABASE_URL",
         hide_env_values = true,
         value_name = "CONNINFO"
@@ -18,7 +19,7 @@ pub(crate) struct Database {
     pub(crate) database: Option<String>,
 
     /// The schema of the queue in that database: rowlock, if nothing is said.
-    #[arg(long, global = true, env = "ROWLOCK_SCHEMA", value_name = "NAME")]
+    #[arg(long, global = true, help_heading = crate::EVERYWHERE, env = "ROWLOCK_SCHEMA", value_name = "NAME")]
     pub(crate) schema: Option<String>,
 }
 

@@ -7,8 +7,10 @@ use std::process::ExitCode;
 pub(crate) enum Exit {
     /// 0: it did what was asked.
     Success,
-    /// 1: it did not, or what was compared differs. (2 is a mistake in the command line.)
+    /// 1: it did not, or what was compared differs.
     Failure,
+    /// 2: what was asked makes no sense, and never will; nothing was changed.
+    Mistake,
     /// 3: there was nothing that it could have been done to.
     NothingFound,
     /// 10: `doctor` found something to look at.
@@ -22,9 +24,57 @@ impl From<Exit> for ExitCode {
         ExitCode::from(match exit {
             Exit::Success => 0,
             Exit::Failure => 1,
+            Exit::Mistake => 2,
             Exit::NothingFound => 3,
             Exit::Warning => 10,
             Exit::Critical => 20,
         })
+    }
+}
+
+/// A mistake in what was asked, as opposed to something that went wrong on the way: trying again does not help.
+#[derive(Debug)]
+pub(crate) struct Mistake(String);
+
+impl std::fmt::Display for Mistake {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Mistake {}
+
+/// An error that ends the program with 2.
+pub(crate) fn mistake(text: impl Into<String>) -> anyhow::Error {
+    Mistake(text.into()).into()
+}
+
+/// Whether an error is about what was asked: said by the program itself, or by the library about a value.
+pub(crate) fn of(error: &anyhow::Error) -> Exit {
+    let refused = matches!(
+        error.downcast_ref::<rowlock::Error>(),
+        Some(rowlock::Error::Invalid(_) | rowlock::Error::ConnInfo(_))
+    );
+    if refused
+        || error.is::<rowlock::Invalid>()
+        || error.is::<rowlock::ConnInfoError>()
+        || error.is::<Mistake>()
+    {
+        Exit::Mistake
+    } else {
+        Exit::Failure
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_are_told_from_failures() {
+        assert_eq!(of(&mistake("say which jobs")), Exit::Mistake);
+        let bad: rowlock::Invalid = "x".parse::<rowlock::manage::JobState>().unwrap_err();
+        assert_eq!(of(&anyhow::Error::from(bad)), Exit::Mistake);
+        assert_eq!(of(&anyhow::anyhow!("the disk is full")), Exit::Failure);
     }
 }

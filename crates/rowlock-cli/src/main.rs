@@ -1,7 +1,11 @@
 //! The `rowlock` program: one file for each command.
 
+// They panic when nobody reads, or the disk is full: `output` does not.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod archive;
 mod backoff;
+#[allow(clippy::print_stdout, clippy::print_stderr)]
 mod bench;
 mod completions;
 mod config;
@@ -44,6 +48,9 @@ use clap::{Parser, Subcommand};
 use exit::Exit;
 use output::Format;
 
+/// Where the help of each command says what all of them take.
+const EVERYWHERE: &str = "With every command";
+
 /// The job queue for people who already run Postgres.
 #[derive(Parser)]
 #[command(
@@ -51,7 +58,7 @@ use output::Format;
     version,
     max_term_width = 100,
     arg_required_else_help = true,
-    after_help = "Exit codes: 0 done; 1 failed, or what was compared differs; 2 a mistake in the command line; \
+    after_help = "Exit codes: 0 done; 1 failed, or what was compared differs; 2 a mistake in what was asked; \
                   3 nothing found; doctor: 10 warnings, 20 critical."
 )]
 struct Cli {
@@ -68,7 +75,7 @@ struct Global {
     database: connect::Database,
 
     /// Print JSON instead of tables.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = EVERYWHERE)]
     json: bool,
 }
 
@@ -111,7 +118,7 @@ impl Command {
             Self::Completions(completions) => completions.run(),
             Self::Config(config) => config.run(global),
             Self::Dead(dead) => dead.run(global).await,
-            Self::Demo(demo) => demo.run(&global.database).await,
+            Self::Demo(demo) => demo.run(global).await,
             Self::Doctor(doctor) => doctor.run(global).await,
             Self::Enqueue(enqueue) => enqueue.run(global).await,
             Self::Jobs(jobs) => jobs.run(global).await,
@@ -126,6 +133,15 @@ impl Command {
         }
     }
 
+    /// Whether it has an answer that could be JSON.
+    fn answers(&self) -> bool {
+        match self {
+            Self::Completions(_) | Self::Man(_) => false,
+            Self::Migrate(migrate) => !migrate.is_script(),
+            _ => true,
+        }
+    }
+
     /// Whether it starts the log itself, once it knows how.
     fn has_log_of_its_own(&self) -> bool {
         matches!(self, Self::Work(_))
@@ -134,6 +150,9 @@ impl Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    if cli.global.json && !cli.command.answers() {
+        refuse_idle_json();
+    }
     if !cli.command.has_log_of_its_own() {
         log::errors_to_stderr();
     }
@@ -162,6 +181,12 @@ fn nobody_reads(error: &anyhow::Error) -> bool {
     kind == Some(std::io::ErrorKind::BrokenPipe)
 }
 
+/// Refuses `--json` where it could only be ignored.
+fn refuse_idle_json() -> ! {
+    let text = "--json is for commands that answer: this one prints a file for other programs\n";
+    clap::Error::raw(clap::error::ErrorKind::ArgumentConflict, text).exit()
+}
+
 /// One line for people, with the causes that the outer ones do not already tell.
 fn fail(error: &anyhow::Error) -> ExitCode {
     let mut text = error.to_string();
@@ -172,5 +197,5 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     }
     // Where standard error is full or gone, there is nobody to tell.
     let _ = writeln!(std::io::stderr(), "rowlock: {text}");
-    Exit::Failure.into()
+    exit::of(error).into()
 }

@@ -44,11 +44,16 @@ struct Answer {
 }
 
 impl Migrate {
+    /// Whether it prints the script and nothing else.
+    pub(crate) fn is_script(&self) -> bool {
+        self.sql
+    }
+
     pub(crate) async fn run(self, global: &Global) -> anyhow::Result<Exit> {
         if self.sql {
             // Any connection settings will do: nothing is connected.
             let client = global.database.client_of("host=localhost".parse()?)?;
-            print!("{}", client.migration_script());
+            output::text(&client.migration_script());
             return Ok(Exit::Success);
         }
         let client = global.database.client()?;
@@ -69,7 +74,7 @@ impl Migrate {
         };
         match global.format() {
             Format::Json => output::json(&answer)?,
-            Format::Table => answer.print(current, look_only),
+            Format::Table => output::text(&answer.say(current, look_only)),
         }
         Ok(if self.status && !current {
             Exit::Failure
@@ -80,26 +85,27 @@ impl Migrate {
 }
 
 impl Answer {
-    fn print(&self, current: bool, look_only: bool) {
+    fn say(&self, current: bool, look_only: bool) -> String {
         let schema = &self.schema;
         if current {
-            println!("schema {schema} is up to date (version {})", self.version);
-            return;
+            return format!("schema {schema} is up to date (version {})\n", self.version);
         }
         let verb = if look_only { "would be" } else { "was" };
+        let mut text = String::new();
         for step in &self.pending {
-            println!("step {step} {verb} applied");
+            text += &format!("step {step} {verb} applied\n");
         }
         if self.pending.is_empty() {
-            println!("functions and views {verb} replaced by those of this version");
+            text += &format!("functions and views {verb} replaced by those of this version\n");
         }
-        if look_only {
-            println!(
-                "schema {schema} is at version {}, this program brings {}: run `rowlock migrate`",
+        text += &if look_only {
+            format!(
+                "schema {schema} is at version {}, this program brings {}: run `rowlock migrate`\n",
                 self.version, self.latest
-            );
+            )
         } else {
-            println!("schema {schema} is at version {} now", self.latest);
-        }
+            format!("schema {schema} is at version {} now\n", self.latest)
+        };
+        text
     }
 }

@@ -45,7 +45,7 @@ pub(crate) struct Replay {
     outcome: Outcome,
 
     /// Spread them out: so many become due each second. Without it all are due at once.
-    #[arg(long, value_name = "JOBS_PER_SECOND")]
+    #[arg(long, value_name = "JOBS_PER_SECOND", allow_negative_numbers = true)]
     rate: Option<f64>,
 
     /// When the first of them is due, such as 2030-01-31T06:00 (UTC); now, by default.

@@ -1,5 +1,7 @@
 //! Times, sizes and texts as people read them. Pure.
 
+use std::time::Duration;
+
 use jiff::{SignedDuration, Timestamp};
 
 /// A span in its two largest units: `850ms`, `12s`, `4m 5s`, `3h 20m`, `2d 4h`.
@@ -36,6 +38,11 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 /// A span given in milliseconds.
 pub(crate) fn ms(ms: i64) -> String {
     span(SignedDuration::from_millis(ms))
+}
+
+/// A span that cannot be negative.
+pub(crate) fn duration(d: Duration) -> String {
+    ms(i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// `3m 5s ago`, `in 2h`, `now`.

@@ -11,7 +11,7 @@ use rowlock::manage::{Archived, PartitionStep};
 use serde::Serialize;
 
 use crate::Global;
-use crate::exit::Exit;
+use crate::exit::{Exit, mistake};
 use crate::output::{self, Format};
 use crate::times::{self, Moment};
 use crate::{progress, say};
@@ -26,7 +26,7 @@ use file::Part;
     rowlock archive jobs-2030-01.ndjson.zst --older-than 30d\n  \
     rowlock archive mail.ndjson.gz --older-than 2030-01-31 --queue mail --with-dead\n  \
     rowlock archive copy.ndjson --older-than 0s --keep         # write only, delete nothing\n  \
-    rowlock archive --table                                    # from now on, history that is due goes to a table\n\n\
+    rowlock archive --table                                    # old days of history, from now on\n\n\
     To read one: zstd -dc jobs-2030-01.ndjson.zst | jq 'select(.kind == \"email\")'\n\
     Exits with 3 when there was nothing to archive; then no file is made.")]
 pub(crate) struct Archive {
@@ -92,7 +92,7 @@ impl Archive {
         match (&self.table, &self.file) {
             (Some(table), _) => to_table(&client, table.as_deref(), global).await,
             (None, Some(file)) => self.to_file(&client, file.clone(), global).await,
-            (None, None) => anyhow::bail!("name a file, or say --table"),
+            (None, None) => Err(mistake("name a file, or say --table")),
         }
     }
 

@@ -60,16 +60,14 @@ impl Check {
 }
 
 fn print(loaded: &Loaded, ok: bool) {
-    let all = loaded.rendered(|_| true);
-    for problem in &all {
-        println!("{problem}");
-    }
+    let mut all = loaded.rendered(|_| true);
     let name = &loaded.source.name;
-    match (ok, all.len()) {
-        (true, 0) => println!("{name} is fine"),
-        (true, n) => println!("{name} can be used, with {n} warning{}", plural(n)),
-        (false, n) => println!("{name} cannot be used: {n} problem{}", plural(n)),
-    }
+    all.push(match (ok, all.len()) {
+        (true, 0) => format!("{name} is fine"),
+        (true, n) => format!("{name} can be used, with {n} warning{}", plural(n)),
+        (false, n) => format!("{name} cannot be used: {n} problem{}", plural(n)),
+    });
+    output::text(&format!("{}\n", all.join("\n")));
 }
 
 fn plural(n: usize) -> &'static str {

@@ -11,6 +11,10 @@ use crate::exit::Exit;
 
 /// Check, show and compare configurations of `rowlock work`.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    rowlock config check rowlock.toml\n  \
+    rowlock config show rowlock.toml                      # each value, and where it comes from\n  \
+    rowlock config diff staging.toml production.toml")]
 pub(crate) struct Config {
     #[command(subcommand)]
     command: Command,

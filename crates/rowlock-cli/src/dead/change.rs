@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::which::Which;
 use crate::Global;
 use crate::confirm::confirm;
-use crate::exit::Exit;
+use crate::exit::{Exit, mistake};
 use crate::jobs::list;
 use crate::output::{self, Format};
 use crate::times::{self, Moment};
@@ -25,6 +25,7 @@ const COUNT_MAX: u64 = 100_000;
 #[command(after_help = "Examples:\n  \
     rowlock dead redrive 4711 4712\n  \
     rowlock dead redrive --queue mail --error timeout --limit 10      # try a few first\n  \
+    rowlock dead redrive --tag vip --payload user.id=7\n  \
     rowlock dead redrive --all --rate 50                              # 50 a second\n  \
     rowlock dead redrive --queue mail --dry-run\n\n\
     A job whose unique key is taken by a live job stays dead. Exits with 3 when no job fits.")]
@@ -33,7 +34,7 @@ pub(super) struct Redrive {
     target: Target,
 
     /// Spread them out: so many become due each second. Without it all are due at once.
-    #[arg(long, value_name = "JOBS_PER_SECOND")]
+    #[arg(long, value_name = "JOBS_PER_SECOND", allow_negative_numbers = true)]
     rate: Option<f64>,
 
     /// When the first of them is due, such as 2030-01-31T06:00 (UTC); now, by default.
@@ -60,7 +61,7 @@ pub(super) struct Discard {
 #[derive(Args)]
 struct Target {
     /// The jobs' ids; or a filter.
-    #[arg(value_name = "ID", value_parser = crate::jobs::id, conflicts_with_all = ["queue", "kind", "reason", "error", "older_than", "newer_than", "all", "limit"])]
+    #[arg(value_name = "ID", value_parser = crate::jobs::id, conflicts_with_all = ["queue", "kind", "reason", "error", "tag", "payload", "metadata", "older_than", "newer_than", "all", "limit"])]
     ids: Vec<JobId>,
 
     #[command(flatten)]
@@ -214,10 +215,11 @@ impl Target {
         if !self.ids.is_empty() {
             return Ok(DeadFilter::new().ids(self.ids.iter().copied()));
         }
-        anyhow::ensure!(
-            self.all || !self.which.is_empty(),
-            "say which dead jobs: their ids, a filter such as --queue or --error, or --all for all of them"
-        );
+        if !self.all && self.which.is_empty() {
+            return Err(mistake(
+                "say which dead jobs: their ids, a filter such as --queue or --error, or --all for all of them",
+            ));
+        }
         self.which.to_dead_filter(now)
     }
 

@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use crate::Global;
 use crate::exit::Exit;
 use crate::jobs::{list, show};
+use crate::queues;
 use which::Which;
 
 /// Look at dead letters, and redrive or discard them.
@@ -37,6 +38,9 @@ enum Command {
 
 /// List dead jobs, the latest first.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    rowlock dead list --queue mail --newer-than 2h\n  \
+    rowlock dead list --error 'connection refused' --json | jq -r '.jobs[].id'")]
 struct List {
     #[command(flatten)]
     which: Which,
@@ -65,6 +69,9 @@ impl List {
         let now = client.clock().await?;
         let filter = self.which.to_job_filter(now)?;
         let listed = list::list(&client, filter, self.page).await?;
+        if listed.is_empty() {
+            queues::note_unknown(&client, self.which.queue.as_deref()).await?;
+        }
         listed.print(global.format(), now, "no dead job fits")
     }
 }

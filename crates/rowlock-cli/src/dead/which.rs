@@ -5,9 +5,11 @@ use std::time::Duration;
 use clap::Args;
 use jiff::Timestamp;
 use rowlock::manage::{DeadFilter, DeadReason, JobFilter, JobState};
+use serde_json::Value;
 
-use crate::jobs::filter::reason_parser;
-use crate::times;
+use crate::exit::mistake;
+use crate::jobs::filter::{path_value, reason_parser};
+use crate::{say, times};
 
 /// Dead jobs that fit all of it.
 #[derive(Args, Clone, Default)]
@@ -29,6 +31,18 @@ pub(super) struct Which {
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
 
+    /// With this tag.
+    #[arg(long, value_name = "TAG")]
+    tag: Option<String>,
+
+    /// With this value in the payload, such as user.id=7; may be repeated.
+    #[arg(long, value_name = "PATH=VALUE", value_parser = path_value)]
+    payload: Vec<(String, Value)>,
+
+    /// With this value in the metadata; may be repeated.
+    #[arg(long, value_name = "PATH=VALUE", value_parser = path_value)]
+    metadata: Vec<(String, Value)>,
+
     /// Dead for longer than this, such as 2h or 3d.
     #[arg(long, value_name = "TIME", value_parser = times::span)]
     older_than: Option<Duration>,
@@ -48,6 +62,9 @@ impl Which {
         self.kind.is_none()
             && self.reason.is_none()
             && self.error.is_none()
+            && self.tag.is_none()
+            && self.payload.is_empty()
+            && self.metadata.is_empty()
             && self.older_than.is_none()
             && self.newer_than.is_none()
     }
@@ -55,10 +72,13 @@ impl Which {
     /// The stretch of time of death.
     fn died(&self, now: Timestamp) -> anyhow::Result<(Option<Timestamp>, Option<Timestamp>)> {
         if let (Some(older), Some(newer)) = (self.older_than, self.newer_than) {
-            anyhow::ensure!(
-                older < newer,
-                "nothing is dead both for longer than {older:?} and for less than {newer:?}: --newer-than must be the longer of the two"
-            );
+            if older >= newer {
+                return Err(mistake(format!(
+                    "nothing is dead both for longer than {} and for less than {}: --newer-than must be the longer of the two",
+                    say::duration(older),
+                    say::duration(newer)
+                )));
+            }
         }
         let at = |ago: Option<Duration>| ago.map(|ago| times::before(now, ago)).transpose();
         Ok((at(self.newer_than)?, at(self.older_than)?))
@@ -78,6 +98,15 @@ impl Which {
         }
         if let Some(error) = &self.error {
             filter = filter.error(error);
+        }
+        if let Some(tag) = &self.tag {
+            filter = filter.tag(tag);
+        }
+        for (path, value) in &self.payload {
+            filter = filter.payload(path, value.clone());
+        }
+        for (path, value) in &self.metadata {
+            filter = filter.metadata(path, value.clone());
         }
         let (after, before) = self.died(now)?;
         if let Some(after) = after {
@@ -103,6 +132,15 @@ impl Which {
         }
         if let Some(error) = &self.error {
             filter = filter.error(error);
+        }
+        if let Some(tag) = &self.tag {
+            filter = filter.tag(tag);
+        }
+        for (path, value) in &self.payload {
+            filter = filter.payload(path, value.clone());
+        }
+        for (path, value) in &self.metadata {
+            filter = filter.metadata(path, value.clone());
         }
         let (after, before) = self.died(now)?;
         if let Some(after) = after {

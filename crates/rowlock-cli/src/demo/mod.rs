@@ -12,8 +12,11 @@ use clap::Args;
 use rowlock::{Client, ConnInfo, WorkerHandle};
 use rowlock_testkit::PrivatePostgres;
 
-use crate::connect::Database;
-use crate::exit::Exit;
+use serde::Serialize;
+
+use crate::Global;
+use crate::exit::{Exit, mistake};
+use crate::output::{self, Format};
 use screen::Screen;
 
 /// Watch a queue at work: emails, reports, a flaky job that retries, one that dies.
@@ -24,6 +27,7 @@ use screen::Screen;
 #[command(after_help = "Examples:\n  \
     rowlock demo\n  \
     rowlock demo --duration 15s       # ends by itself, with a summary\n  \
+    rowlock demo --duration 15s --json\n  \
     rowlock demo --fresh              # forget what earlier demos left\n  \
     rowlock demo -d postgres://localhost/scratch")]
 pub(crate) struct Demo {
@@ -40,24 +44,34 @@ pub(crate) struct Demo {
     data_dir: Option<PathBuf>,
 
     /// Jobs per second.
-    #[arg(long, default_value_t = 20.0, value_name = "N")]
+    #[arg(
+        long,
+        default_value_t = 20.0,
+        value_name = "N",
+        allow_negative_numbers = true
+    )]
     rate: f64,
 }
 
 impl Demo {
-    pub(crate) async fn run(self, database: &Database) -> anyhow::Result<Exit> {
-        anyhow::ensure!(
-            self.rate > 0.0 && self.rate <= 10_000.0,
-            "--rate must be above 0 and at most 10000, not {}",
-            self.rate
-        );
+    pub(crate) async fn run(self, global: &Global) -> anyhow::Result<Exit> {
+        let database = &global.database;
+        if !(self.rate > 0.0 && self.rate <= 10_000.0) {
+            return Err(mistake(format!(
+                "--rate must be above 0 and at most 10000, not {}",
+                self.rate
+            )));
+        }
         let (server, info) = match &database.database {
             Some(text) => {
-                anyhow::ensure!(
-                    !self.fresh,
-                    "--fresh would empty the database you gave; it is only for the demo's own server"
-                );
-                (None, ConnInfo::parse(text)?)
+                if self.fresh {
+                    return Err(mistake(
+                        "--fresh would empty the database you gave; it is only for the demo's own server",
+                    ));
+                }
+                let info = ConnInfo::parse(text)?;
+                output::aside(&format!("working in the database that was given: {info}"));
+                (None, info)
             }
             None => {
                 let server = self.start_server()?;
@@ -70,19 +84,19 @@ impl Demo {
 
         let worker = workload::worker(&client)?.start().await?;
         let producer = tokio::spawn(workload::produce(client.clone(), self.rate));
-        let shown = self.show(&client, &worker, server.as_ref()).await;
+        let shown = self.show(&client, &worker, global.format()).await;
 
         producer.abort();
-        eprintln!("\nfinishing what runs …");
+        output::aside("\nfinishing what runs …");
         let stopped = worker.shutdown().await;
-        let summary = summary(&client, &worker).await;
+        let summary = Summary::of(&client, &worker).await;
         if let Some(mut server) = server {
             server
                 .stop()
                 .context("cannot stop the private PostgreSQL")?;
         }
         shown?;
-        println!("{}", summary?);
+        summary?.print(global.format())?;
         anyhow::ensure!(
             stopped.unsettled == 0,
             "{} jobs could not be settled",
@@ -97,20 +111,20 @@ impl Demo {
             Some(dir) => dir.clone(),
             None => default_data_dir(),
         };
-        // Only what a server of ours made: the directory may be one that somebody named by mistake.
-        let cluster = dir.join("cluster");
-        if self.fresh && cluster.join("PG_VERSION").exists() {
-            std::fs::remove_dir_all(&cluster)
-                .with_context(|| format!("cannot empty {}", cluster.display()))?;
-        }
         let began = Instant::now();
-        let server = PrivatePostgres::builder().data_dir(&dir).start()?;
-        eprintln!(
-            "PostgreSQL {} started in {} ({:.1} s)",
+        let server = PrivatePostgres::builder()
+            .data_dir(&dir)
+            .fresh(self.fresh)
+            .start()?;
+        let url = server.url("postgres");
+        output::aside(&format!(
+            "PostgreSQL {} started in {} ({:.1} s)\n  \
+             look inside:  psql '{url}'\n  \
+             watch it:     rowlock top -d '{url}'",
             server.version(),
             dir.display(),
             began.elapsed().as_secs_f64()
-        );
+        ));
         Ok(server)
     }
 
@@ -119,21 +133,19 @@ impl Demo {
         &self,
         client: &Client,
         worker: &WorkerHandle,
-        server: Option<&PrivatePostgres>,
+        format: Format,
     ) -> anyhow::Result<()> {
         let until = self.duration.map(|d| tokio::time::Instant::now() + d);
         let mut screen = Screen::new(std::io::stdout().is_terminal());
-        if let Some(server) = server {
-            screen.note(format!("look inside:  psql '{}'", server.url("postgres")));
-        }
-        screen.note("Ctrl-C ends it".to_owned());
+        output::aside("Ctrl-C ends it\n");
         let mut tick = tokio::time::interval(Duration::from_secs(1));
         // One future for the whole show: a new one each second would miss what comes in between.
         let interrupted = interrupted();
         tokio::pin!(interrupted);
         loop {
             tokio::select! {
-                _ = tick.tick() => screen.draw(client, worker).await?,
+                // With --json there is nothing but the summary.
+                _ = tick.tick(), if format == Format::Table => screen.draw(client, worker).await?,
                 () = &mut interrupted => return Ok(()),
                 () = end_of(until) => return Ok(()),
             }
@@ -162,16 +174,40 @@ async fn end_of(until: Option<tokio::time::Instant>) {
     }
 }
 
-async fn summary(client: &Client, worker: &WorkerHandle) -> anyhow::Result<String> {
-    let counts = screen::counts(client).await?;
-    let total = |pick: fn(&screen::QueueLine) -> u64| counts.iter().map(pick).sum::<u64>();
-    Ok(format!(
-        "{} attempts handled; {} jobs in the history, {} waiting or scheduled, {} dead",
-        worker.handled(),
-        total(|q| q.finished),
-        total(|q| q.ready + q.scheduled),
-        total(|q| q.dead),
-    ))
+/// How it went; what `rowlock demo` answers with `--json`.
+#[derive(Serialize)]
+struct Summary {
+    /// Attempts that ended, in this run.
+    handled: u64,
+    /// Jobs that finished in the last hour.
+    finished: u64,
+    /// Jobs that are ready or scheduled.
+    waiting: u64,
+    dead: u64,
+}
+
+impl Summary {
+    async fn of(client: &Client, worker: &WorkerHandle) -> anyhow::Result<Self> {
+        let counts = screen::counts(client).await?;
+        let total = |pick: fn(&screen::QueueLine) -> u64| counts.iter().map(pick).sum::<u64>();
+        Ok(Self {
+            handled: worker.handled(),
+            finished: total(|q| q.finished),
+            waiting: total(|q| q.ready + q.scheduled),
+            dead: total(|q| q.dead),
+        })
+    }
+
+    fn print(&self, format: Format) -> anyhow::Result<()> {
+        if format == Format::Json {
+            return output::json(self);
+        }
+        output::text(&format!(
+            "{} attempts handled; {} jobs in the history, {} waiting or scheduled, {} dead\n",
+            self.handled, self.finished, self.waiting, self.dead
+        ));
+        Ok(())
+    }
 }
 
 /// Under the user's data directory; for root, whose home the server's own user cannot enter, under /var/tmp.

@@ -1,10 +1,17 @@
-//! What the demo shows: a table that is redrawn in place on a terminal, and a line a second elsewhere.
+//! What the demo shows: a table that is redrawn in place on a terminal of any width, and a line a second elsewhere.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::Instant;
 
+use ratatui::crossterm::terminal;
 use rowlock::{Client, WorkerHandle};
+
+use crate::say;
+use crate::style::{Tone, paint};
+
+/// Lines of a drawing that are not queues: the heading, a space, the names of the columns, and how many queues are not shown.
+const LINES_AROUND: u16 = 5;
 
 /// The counts of one queue.
 pub(super) struct QueueLine {
@@ -17,13 +24,20 @@ pub(super) struct QueueLine {
 }
 
 pub(super) struct Screen {
+    /// Where it is drawn in place; a terminal, and not one that asked for JSON.
     terminal: bool,
     began: Instant,
-    /// Said below the table.
-    notes: Vec<String>,
     /// How many lines the last drawing has.
     lines: usize,
     handled: u64,
+}
+
+/// One look at the queues.
+struct Look<'a> {
+    queues: &'a [QueueLine],
+    seconds: u64,
+    handled: u64,
+    per_second: u64,
 }
 
 impl Screen {
@@ -31,17 +45,9 @@ impl Screen {
         Self {
             terminal,
             began: Instant::now(),
-            notes: Vec::new(),
             lines: 0,
             handled: 0,
         }
-    }
-
-    pub(super) fn note(&mut self, text: String) {
-        if !self.terminal {
-            println!("{text}");
-        }
-        self.notes.push(text);
     }
 
     pub(super) async fn draw(
@@ -51,22 +57,20 @@ impl Screen {
     ) -> anyhow::Result<()> {
         let queues = counts(client).await?;
         let handled = worker.handled();
-        let rate = handled - self.handled;
+        let look = Look {
+            queues: &queues,
+            seconds: self.began.elapsed().as_secs(),
+            handled,
+            per_second: handled - self.handled,
+        };
         self.handled = handled;
-        let seconds = self.began.elapsed().as_secs();
+        let mut out = std::io::stdout().lock();
         if !self.terminal {
-            let sum = |pick: fn(&QueueLine) -> u64| queues.iter().map(pick).sum::<u64>();
-            println!(
-                "{seconds:>4} s  {handled:>6} handled  {rate:>4}/s  {:>4} ready  {:>3} running  {:>4} scheduled  {:>3} dead",
-                sum(|q| q.ready),
-                sum(|q| q.running),
-                sum(|q| q.scheduled),
-                sum(|q| q.dead),
-            );
+            writeln!(out, "{}", look.line())?;
             return Ok(());
         }
-        let text = self.table(&queues, seconds, rate);
-        let mut out = std::io::stdout().lock();
+        let (columns, rows) = terminal::size().unwrap_or((80, 24));
+        let text = look.table(columns.into(), rows.saturating_sub(LINES_AROUND).into());
         if self.lines > 0 {
             // Back to the first line of the last drawing, and clear from there.
             write!(out, "\x1b[{}A\x1b[J", self.lines)?;
@@ -76,35 +80,63 @@ impl Screen {
         self.lines = text.lines().count();
         Ok(())
     }
+}
 
-    fn table(&self, queues: &[QueueLine], seconds: u64, rate: u64) -> String {
-        let mut text = String::new();
-        let _ = writeln!(
-            text,
-            "\x1b[1mrowlock demo\x1b[0m   {seconds} s   {} handled   {rate}/s",
-            self.handled
+impl Look<'_> {
+    fn line(&self) -> String {
+        let sum = |pick: fn(&QueueLine) -> u64| self.queues.iter().map(pick).sum::<u64>();
+        format!(
+            "{:>4} s  {:>6} handled  {:>4}/s  {:>4} ready  {:>3} running  {:>4} scheduled  {:>3} dead",
+            self.seconds,
+            self.handled,
+            self.per_second,
+            sum(|q| q.ready),
+            sum(|q| q.running),
+            sum(|q| q.scheduled),
+            sum(|q| q.dead),
+        )
+    }
+
+    /// No line is wider than the terminal: one that wraps would be two, and the next drawing would begin a line too low.
+    fn table(&self, columns: usize, queues_max: usize) -> String {
+        let wide = columns >= 56;
+        let (names, widths) = if wide {
+            (
+                ["queue", "ready", "running", "scheduled", "finished", "dead"],
+                [10, 7, 8, 10, 9, 6],
+            )
+        } else {
+            (
+                ["queue", "ready", "run", "sched", "done", "dead"],
+                [9, 5, 4, 5, 6, 4],
+            )
+        };
+        let row = |cells: [String; 6]| {
+            let mut line = format!("{:<w$.w$}", say::plain(&cells[0]), w = widths[0]);
+            for (cell, width) in cells.iter().zip(widths).skip(1) {
+                let _ = write!(line, " {cell:>width$}");
+            }
+            say::clip(&line, columns)
+        };
+        let heading = format!(
+            "rowlock demo   {} s   {} handled   {}/s",
+            self.seconds, self.handled, self.per_second
         );
-        let _ = writeln!(text);
-        let _ = writeln!(
-            text,
-            "\x1b[2m{:<10} {:>7} {:>8} {:>10} {:>9} {:>6}\x1b[0m",
-            "queue", "ready", "running", "scheduled", "finished", "dead"
+        let mut text = format!(
+            "{}\n\n{}\n",
+            paint(say::clip(&heading, columns), Tone::Strong),
+            paint(row(names.map(str::to_owned)), Tone::Dim)
         );
-        for q in queues {
-            let dead = if q.dead > 0 {
-                format!("\x1b[31m{:>6}\x1b[0m", q.dead)
-            } else {
-                format!("{:>6}", q.dead)
-            };
-            let _ = writeln!(
-                text,
-                "{:<10} {:>7} {:>8} {:>10} {:>9} {dead}",
-                q.name, q.ready, q.running, q.scheduled, q.finished
-            );
+        for q in self.queues.iter().take(queues_max) {
+            let numbers = [q.ready, q.running, q.scheduled, q.finished, q.dead];
+            let [a, b, c, d, e] = numbers.map(|n| n.to_string());
+            let line = row([q.name.clone(), a, b, c, d, e]);
+            let tone = if q.dead > 0 { Tone::Bad } else { Tone::Plain };
+            let _ = writeln!(text, "{}", paint(line, tone));
         }
-        let _ = writeln!(text);
-        for note in &self.notes {
-            let _ = writeln!(text, "\x1b[2m{note}\x1b[0m");
+        if self.queues.len() > queues_max {
+            let more = format!("… and {} more queues", self.queues.len() - queues_max);
+            let _ = writeln!(text, "{}", say::clip(&more, columns));
         }
         text
     }
@@ -124,4 +156,43 @@ pub(super) async fn counts(client: &Client) -> anyhow::Result<Vec<QueueLine>> {
         });
     }
     Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queues(n: usize) -> Vec<QueueLine> {
+        let queue = |n| QueueLine {
+            name: format!("a-queue-with-a-long-name-{n}"),
+            ready: 123_456,
+            running: 10,
+            scheduled: 123_456,
+            dead: 1,
+            finished: 123_456_789,
+        };
+        (0..n).map(queue).collect()
+    }
+
+    #[test]
+    fn a_drawing_fits_the_terminal() {
+        let queues = queues(30);
+        let look = Look {
+            queues: &queues,
+            seconds: 123_456,
+            handled: 123_456_789,
+            per_second: 10_000,
+        };
+        for columns in [1, 20, 40, 56, 80, 200] {
+            for rows in [0, 10, 30] {
+                let text = look.table(columns, rows);
+                assert!(
+                    text.lines().all(|l| l.chars().count() <= columns),
+                    "{columns}:\n{text}"
+                );
+                assert!(text.lines().count() <= rows + usize::from(LINES_AROUND));
+            }
+        }
+        assert!(look.table(40, 30).contains("sched"));
+    }
 }

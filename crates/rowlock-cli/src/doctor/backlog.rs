@@ -1,4 +1,4 @@
-//! Queues that nobody serves, that are paused over waiting jobs, or that grow.
+//! Queues that nobody serves, that are paused over waiting jobs, or that grow; and kinds that nobody knows.
 
 use std::collections::HashMap;
 
@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::exam::Exam;
 use super::finding::{Finding, Severity};
+use super::kinds;
 use crate::say;
 use crate::workers::serves;
 
@@ -58,6 +59,7 @@ pub(super) async fn check(exam: &Exam) -> anyhow::Result<Vec<Finding>> {
                 .and_then(|g| grows(queue, g, capped)),
         );
     }
+    findings.extend(kinds::check(exam, &workers).await?);
     if findings.is_empty() {
         let waiting = queues.iter().map(|q| q.ready).sum();
         let sentence = format!(
@@ -78,7 +80,8 @@ fn waiting(q: &QueueInfo) -> String {
             say::ms(i64::try_from(ms).unwrap_or(i64::MAX))
         )
     });
-    format!("{more}{} wait{oldest}", say::count(q.ready, "job"))
+    let verb = if q.ready == 1 { "waits" } else { "wait" };
+    format!("{more}{} {verb}{oldest}", say::count(q.ready, "job"))
 }
 
 fn paused(q: &QueueInfo) -> Option<Finding> {

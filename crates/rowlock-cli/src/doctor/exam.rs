@@ -5,6 +5,8 @@ use std::time::Duration;
 use rowlock::{Client, MigrationStatus};
 use serde::de::DeserializeOwned;
 
+use super::Doctor;
+
 /// One examination.
 pub(super) struct Exam {
     pub(super) client: Client,
@@ -13,20 +15,18 @@ pub(super) struct Exam {
     limit: Duration,
     /// How long a transaction may be open.
     pub(super) pinned_after: Duration,
+    /// How many transactions old the oldest id may be.
+    pub(super) frozen_after: u64,
 }
 
 impl Exam {
-    pub(super) fn new(
-        client: Client,
-        status: MigrationStatus,
-        limit: Duration,
-        pinned_after: Duration,
-    ) -> Self {
+    pub(super) fn new(client: Client, status: MigrationStatus, asked: &Doctor) -> Self {
         Self {
             client,
             status,
-            limit,
-            pinned_after,
+            limit: asked.timeout,
+            pinned_after: asked.pinned_after,
+            frozen_after: asked.frozen_after,
         }
     }
 

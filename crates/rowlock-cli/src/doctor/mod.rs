@@ -6,9 +6,11 @@ mod backlog;
 mod bloat;
 mod exam;
 mod finding;
+mod frozen;
 mod history;
 mod horizon;
 mod indexes;
+mod kinds;
 mod leases;
 mod route;
 mod schema;
@@ -32,8 +34,8 @@ use finding::{Finding, Severity};
 /// Examine the database and the queues: what hurts, the evidence, and what to do about it.
 ///
 /// Only looks, and changes nothing. Checks: schema (version), route (pooler, clock, standby), horizon (who holds vacuum back), vacuum
-/// (autovacuum and its settings), bloat (table and claim index), indexes (missing, invalid, harmful), history (partitions),
-/// leases (expired and not taken over), workers (lost), backlog (unserved, paused or growing queues).
+/// (autovacuum, its settings, wraparound), bloat (table and claim index), indexes (missing, invalid, harmful), history (partitions),
+/// leases (expired and not taken over), workers (lost), backlog (unserved, paused or growing queues, unknown kinds).
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     rowlock doctor\n  \
@@ -57,6 +59,10 @@ pub(crate) struct Doctor {
     /// How long a transaction may be open before it is named; twelve times that is critical.
     #[arg(long, default_value = "5m", value_parser = times::span, value_name = "TIME")]
     pinned_after: Duration,
+
+    /// How old the oldest transaction id may be, in transactions, before that is named; three times that is critical.
+    #[arg(long, default_value_t = 500_000_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    frozen_after: u64,
 }
 
 type Check = for<'a> fn(&'a Exam) -> BoxFuture<'a, anyhow::Result<Vec<Finding>>>;
@@ -93,7 +99,7 @@ impl Doctor {
         // Also finds out whether there is a database at all: without one, no check has anything to say.
         let status = client.migration_status().await?;
         let installed = status.current > 0;
-        let exam = Exam::new(client, status, self.timeout, self.pinned_after);
+        let exam = Exam::new(client, status, &self);
         let mut findings = Vec::new();
         for (name, check) in CHECKS {
             let wanted = self.only.is_empty() || self.only.iter().any(|n| n == name);

@@ -1,9 +1,10 @@
-//! Autovacuum: whether it runs, and whether the tables still have the settings that they were made with.
+//! Autovacuum: whether it runs, whether the tables still have the settings that they were made with, and whether it keeps up with freezing.
 
 use serde::Deserialize;
 
 use super::exam::Exam;
 use super::finding::{Finding, Severity};
+use super::frozen;
 
 /// The settings of `rowlock.job`, as its migration makes them.
 const JOB: &[(&str, &str)] = &[
@@ -78,6 +79,7 @@ pub(super) async fn check(exam: &Exam) -> anyhow::Result<Vec<Finding>> {
             findings.extend(lost(exam, table, wanted));
         }
     }
+    findings.extend(frozen::check(exam).await?);
     if findings.is_empty() {
         findings.push(Finding::ok(
             "vacuum",

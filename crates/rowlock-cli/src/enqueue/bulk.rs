@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::line::{self, Parsed};
 use crate::exit::Exit;
 use crate::output::{self, Format};
+use crate::say;
 
 /// So many bad lines are named; the rest is counted.
 const NAMED_MAX: usize = 20;
@@ -194,21 +195,27 @@ fn bar(bytes: u64, doing: &'static str) -> ProgressBar {
 
 fn print(answer: &Answer, path: &Path, refused: bool) {
     let name = path.display();
+    let mut text = String::new();
     for bad in answer.errors.iter().take(NAMED_MAX) {
-        println!("{name}:{}: {}", bad.line, bad.error);
+        text += &format!("{name}:{}: {}\n", bad.line, bad.error);
     }
     if answer.errors.len() > NAMED_MAX {
-        println!("… and {} more", answer.errors.len() - NAMED_MAX);
+        text += &format!("… and {} more\n", answer.errors.len() - NAMED_MAX);
     }
     let (loaded, skipped) = (answer.loaded, answer.skipped);
-    if refused {
-        println!(
-            "nothing was loaded: {skipped} bad line{} (--skip-bad leaves them out)",
-            if skipped == 1 { "" } else { "s" }
-        );
+    text += &if refused {
+        format!(
+            "nothing was loaded: {} (--skip-bad leaves them out)\n",
+            say::count(skipped as u64, "bad line")
+        )
     } else if skipped > 0 {
-        println!("{loaded} jobs loaded, {skipped} bad lines left out");
+        format!(
+            "{} loaded, {} left out\n",
+            say::count(loaded, "job"),
+            say::count(skipped as u64, "bad line")
+        )
     } else {
-        println!("{loaded} jobs loaded");
-    }
+        format!("{} loaded\n", say::count(loaded, "job"))
+    };
+    output::text(&text);
 }

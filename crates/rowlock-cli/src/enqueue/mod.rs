@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 
 use crate::Global;
 use crate::backoff::parse_backoff;
-use crate::exit::Exit;
+use crate::exit::{Exit, mistake};
 use crate::output::{self, Format};
 use crate::units::parse_duration;
 
@@ -145,8 +145,10 @@ impl Enqueue {
                 id: id.0,
                 duplicate,
             })?,
-            Format::Table if duplicate => println!("job {id} was there already with this key"),
-            Format::Table => println!("job {id} is enqueued"),
+            Format::Table if duplicate => {
+                output::text(&format!("job {id} was there already with this key\n"));
+            }
+            Format::Table => output::text(&format!("job {id} is enqueued\n")),
         }
         Ok(Exit::Success)
     }
@@ -165,7 +167,7 @@ fn read_payload(argument: Option<&str>) -> anyhow::Result<Box<RawValue>> {
         }
         Some(text) => text.to_owned(),
     };
-    serde_json::from_str(text.trim()).map_err(|e| anyhow::anyhow!("the payload is no JSON: {e}"))
+    serde_json::from_str(text.trim()).map_err(|e| mistake(format!("the payload is no JSON: {e}")))
 }
 
 impl Options {

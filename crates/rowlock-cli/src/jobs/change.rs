@@ -13,10 +13,10 @@ use super::filter::Filter;
 use super::list;
 use crate::Global;
 use crate::confirm::confirm;
-use crate::exit::Exit;
+use crate::exit::{Exit, mistake};
 use crate::output::{self, Format};
 use crate::style::{self, Tone, cell};
-use crate::{progress, say};
+use crate::{progress, queues, say};
 
 /// Jobs that are changed in one call: small enough that a bar moves, and that a Ctrl-C leaves little half done.
 const BATCH: usize = 500;
@@ -241,10 +241,11 @@ impl Which {
                 states: BTreeMap::new(),
             }));
         }
-        anyhow::ensure!(
-            self.all || !self.filter.is_empty(),
-            "say which jobs: their ids, a filter such as --queue or --error, or --all for all jobs of all queues"
-        );
+        if !self.all && self.filter.is_empty() {
+            return Err(mistake(
+                "say which jobs: their ids, a filter such as --queue or --error, or --all for all jobs of all queues",
+            ));
+        }
         let mut filter = self.filter.clone();
         if filter.state.is_empty() {
             filter.state = states_by_default.to_vec();
@@ -284,6 +285,7 @@ impl Which {
                     answers: Vec::new(),
                 })?;
             }
+            queues::note_unknown(client, self.filter.queue.as_deref()).await?;
             output::note("no job fits");
             return Ok(None);
         }

@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use rowlock::manage::{DeadReason, JobFilter, JobState};
 use serde_json::Value;
 
-use crate::times;
+use crate::exit::mistake;
+use crate::{say, times};
 
 /// Jobs that fit all of it.
 #[derive(Args, Clone, Default)]
@@ -71,10 +72,13 @@ impl Filter {
     /// As the library takes it. Ages are counted back from the database's clock.
     pub(crate) fn to_job_filter(&self, now: Timestamp) -> anyhow::Result<JobFilter> {
         if let (Some(older), Some(newer)) = (self.older_than, self.newer_than) {
-            anyhow::ensure!(
-                older < newer,
-                "nothing is both older than {older:?} and newer than {newer:?}: --newer-than must be the longer of the two"
-            );
+            if older >= newer {
+                return Err(mistake(format!(
+                    "nothing is both older than {} and newer than {}: --newer-than must be the longer of the two",
+                    say::duration(older),
+                    say::duration(newer)
+                )));
+            }
         }
         let mut filter = JobFilter::new().states(self.state.iter().copied());
         if let Some(queue) = &self.queue {
@@ -127,7 +131,7 @@ pub(crate) fn reason_parser() -> impl TypedValueParser<Value = DeadReason> {
 }
 
 /// `user.id=7`. A text also fits a number or a truth value that is written so; what only JSON can say may be given as JSON.
-fn path_value(text: &str) -> Result<(String, Value), String> {
+pub(crate) fn path_value(text: &str) -> Result<(String, Value), String> {
     let (path, value) = text
         .split_once('=')
         .filter(|(path, _)| !path.is_empty())

@@ -14,12 +14,17 @@ use crate::Global;
 use crate::exit::Exit;
 use crate::output::{self, Format};
 use crate::style::{self, Tone};
-use crate::{say, style::cell, times};
+use crate::{queues, say, style::cell, times};
 
 /// Jobs that one call of the library lists at most.
 pub(crate) const PAGE_MAX: u32 = 1000;
+
 /// List jobs, newest first.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    rowlock jobs list --queue mail --state ready,running\n  \
+    rowlock jobs list --tag vip --payload user.id=7 --newer-than 1d\n  \
+    rowlock jobs list --state dead --json | jq -r '.jobs[].id'")]
 pub(crate) struct List {
     #[command(flatten)]
     filter: Filter,
@@ -82,6 +87,9 @@ impl List {
         let now = client.clock().await?;
         let filter = self.filter.to_job_filter(now)?;
         let listed = list(&client, filter, self.page).await?;
+        if listed.is_empty() {
+            queues::note_unknown(&client, self.filter.queue.as_deref()).await?;
+        }
         listed.print(global.format(), now, "no job fits")
     }
 }
@@ -115,6 +123,10 @@ pub(crate) async fn list(client: &Client, filter: JobFilter, page: Page) -> anyh
 }
 
 impl Listed {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
     pub(crate) fn print(self, format: Format, now: Timestamp, empty: &str) -> anyhow::Result<Exit> {
         if format == Format::Json {
             output::json(&self)?;

@@ -16,10 +16,17 @@ use crate::style::{Tone, cell, number, paint};
 
 /// List queues: how full they are, how fast, how long jobs wait and run.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    rowlock queues list\n  \
+    rowlock queues list --json | jq '.queues[] | select(.paused) | .name'")]
 pub(super) struct List {}
 
 /// Show one queue: numbers and settings.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    rowlock queues show mail\n  \
+    rowlock queues show mail --json | jq .stats.wait_p95_ms\n\n\
+    Exits with 3 when there is no such queue.")]
 pub(super) struct Show {
     /// The queue.
     name: String,
@@ -136,13 +143,16 @@ impl Entry {
     fn text(&self) -> String {
         let q = &self.queue;
         let mut text = String::new();
-        let state = paused(q);
-        let _ = writeln!(
+        let _ = write!(
             text,
-            "{}  {}",
-            paint(format_args!("queue {}", q.name), Tone::Strong),
-            paint(state, Tone::Warn)
+            "{}",
+            paint(format_args!("queue {}", q.name), Tone::Strong)
         );
+        let state = paused(q);
+        if !state.is_empty() {
+            let _ = write!(text, "  {}", paint(state, Tone::Warn));
+        }
+        text.push('\n');
         let more = if q.capped {
             " (counted up to 10,000)"
         } else {

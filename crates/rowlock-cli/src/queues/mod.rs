@@ -56,14 +56,28 @@ impl Queues {
 
 /// A queue; if there is none of this name, that is said, with the names that there are.
 async fn find(client: &Client, name: &str) -> anyhow::Result<Option<QueueInfo>> {
-    if let Some(queue) = client.queue(name).await? {
-        return Ok(Some(queue));
+    let queue = client.queue(name).await?;
+    if queue.is_none() {
+        note_missing(client, name).await?;
     }
+    Ok(queue)
+}
+
+/// Where nothing was found: says so if a queue was named that there is not, for then that is why.
+pub(crate) async fn note_unknown(client: &Client, name: Option<&str>) -> anyhow::Result<()> {
+    match name {
+        Some(name) if client.queue(name).await?.is_none() => note_missing(client, name).await,
+        _ => Ok(()),
+    }
+}
+
+async fn note_missing(client: &Client, name: &str) -> anyhow::Result<()> {
     let mut names: Vec<String> = client.queues().await?.into_iter().map(|q| q.name).collect();
     // The likeliest first.
     names.sort_by_key(|known| strsim::osa_distance(known, name));
     let known = match names.as_slice() {
         [] => "there are none yet".to_owned(),
+        [only] => format!("there is only {only}"),
         names => {
             let more = if names.len() > 5 { ", …" } else { "" };
             let first: Vec<&str> = names.iter().take(5).map(String::as_str).collect();
@@ -71,5 +85,5 @@ async fn find(client: &Client, name: &str) -> anyhow::Result<Option<QueueInfo>> 
         }
     };
     output::note(&format!("there is no queue {name:?}; {known}"));
-    Ok(None)
+    Ok(())
 }

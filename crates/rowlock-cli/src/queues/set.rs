@@ -14,10 +14,11 @@ use crate::output::{self, Format};
     lease=30s            how long a worker holds a job without saying that it lives\n  \
     max-attempts=5       after how many failures a job is dead\n  \
     max-crashes=3        after how many crashes it is poison; as-attempts for as many as attempts\n  \
-    backoff=SHAPE:TIME   exponential:1s, linear:5s, fixed:10s, list:1s,5s,30s; then :factor=2 :max=1h :jitter=0.1\n  \
+    backoff=SHAPE:TIME   exponential:1s, linear:5s, fixed:10s, list:1s,5s,30s; then, as needed,\n                       \
+    :factor=2 :max=1h :jitter=0.1\n  \
     retention='7 days'   how long the history is kept; 0 for none\n  \
     max-payload=1MiB     the largest payload\n  \
-    paused=true\n\n\
+    paused=true          whether none of its jobs is started\n\n\
     Settings of a kind: max-attempts, backoff, timeout, paused.\n\n\
     Examples:\n  \
     rowlock queues set mail retention='3 days' lease=10s max-attempts=3 backoff=exponential:1s\n  \

@@ -9,6 +9,7 @@ use rowlock::manage::{KindInfo, KindSettings, QueueInfo, QueueSettings};
 use serde_json::Value;
 
 use crate::backoff::parse_backoff;
+use crate::exit::mistake;
 use crate::nearest::nearest;
 use crate::units::{duration_text, parse_size, size_text};
 use crate::{say, times};
@@ -99,7 +100,9 @@ pub(super) fn parse_kind(pairs: &[String]) -> anyhow::Result<KindSettings> {
 
 fn split(pair: &str) -> anyhow::Result<(String, &str)> {
     let (key, value) = pair.split_once('=').ok_or_else(|| {
-        anyhow::anyhow!("{pair:?} is not of the form key=value, such as lease=10s")
+        mistake(format!(
+            "{pair:?} is not of the form key=value, such as lease=10s"
+        ))
     })?;
     Ok((key.trim().replace('_', "-"), value.trim()))
 }
@@ -107,33 +110,35 @@ fn split(pair: &str) -> anyhow::Result<(String, &str)> {
 fn unknown(key: &str, known: &[&str], of: &str) -> anyhow::Error {
     let list = known.join(", ");
     match nearest(key, known.iter().copied()) {
-        Some(word) => {
-            anyhow::anyhow!("{key:?} is no setting of {of}; did you mean {word}? Known are {list}")
-        }
-        None => anyhow::anyhow!("{key:?} is no setting of {of}; known are {list}"),
+        Some(word) => mistake(format!(
+            "{key:?} is no setting of {of}; did you mean {word}? Known are {list}"
+        )),
+        None => mistake(format!("{key:?} is no setting of {of}; known are {list}")),
     }
 }
 
 fn span(value: &str) -> anyhow::Result<Duration> {
-    times::span(value).map_err(anyhow::Error::msg)
+    times::span(value).map_err(mistake)
 }
 
 fn number(key: &str, value: &str) -> anyhow::Result<u16> {
     value
         .parse()
-        .map_err(|_| anyhow::anyhow!("{key} must be a whole number, not {value:?}"))
+        .map_err(|_| mistake(format!("{key} must be a whole number, not {value:?}")))
 }
 
 fn truth(key: &str, value: &str) -> anyhow::Result<bool> {
     match value {
         "true" | "yes" | "on" => Ok(true),
         "false" | "no" | "off" => Ok(false),
-        _ => anyhow::bail!("{key} must be true or false, not {value:?}"),
+        _ => Err(mistake(format!(
+            "{key} must be true or false, not {value:?}"
+        ))),
     }
 }
 
 fn size(value: &str) -> anyhow::Result<u32> {
-    let bytes = parse_size(value).map_err(anyhow::Error::msg)?;
+    let bytes = parse_size(value).map_err(mistake)?;
     // What does not fit is out of range, and is refused as such.
     Ok(u32::try_from(bytes).unwrap_or(u32::MAX))
 }
@@ -150,7 +155,7 @@ fn backoff(value: &str) -> anyhow::Result<Backoff> {
     };
     let text = value.split_once(':').map_or(value.to_owned(), unquoted);
     parse_backoff(&text).map_err(|e| {
-        anyhow::anyhow!("{e}. Say backoff=exponential:1s, linear:5s, fixed:10s or list:1s,5s,30s; then, as needed, :factor=2 :max=1h :jitter=0.1")
+        mistake(format!("{e}. Say backoff=exponential:1s, linear:5s, fixed:10s or list:1s,5s,30s; then, as needed, :factor=2 :max=1h :jitter=0.1"))
     })
 }
 

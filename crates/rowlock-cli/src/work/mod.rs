@@ -284,15 +284,15 @@ fn print(report: &Report, format: Format) -> anyhow::Result<()> {
             }))
         }
         Format::Table => {
-            println!(
-                "{} attempts handled, {} jobs given back, {} interrupted, {} unsettled",
+            output::text(&format!(
+                "{} attempts handled, {} jobs given back, {} interrupted, {} unsettled\n",
                 jobs.handled, jobs.given_back, jobs.interrupted, jobs.unsettled
-            );
+            ));
             for (table, rows) in &report.tables {
-                println!(
-                    "table {table}: {} rows done, {} failures, {} parked, {} snoozed",
+                output::text(&format!(
+                    "table {table}: {} rows done, {} failures, {} parked, {} snoozed\n",
                     rows.done, rows.failed, rows.parked, rows.snoozed
-                );
+                ));
             }
             Ok(())
         }

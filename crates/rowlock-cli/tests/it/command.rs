@@ -151,6 +151,37 @@ async fn standard_error_becomes_the_error() {
 }
 
 #[tokio::test]
+async fn standard_error_is_logged_for_those_who_ask() {
+    let script =
+        "cat > /dev/null; echo 'page 1 of 2' >&2; printf 'page 2 of 2' >&2; echo to stdout";
+    let place = Place::new(&handler(script, "")).await;
+    for (level, told) in [
+        ("info", false),
+        ("debug", true),
+        ("info,rowlock::handler=debug", true),
+    ] {
+        let id = place
+            .enqueue(&["k", "{\"secret\": \"in the payload\"}"])
+            .await;
+        let ran = place.run(&["work", "--drain", "--log-level", level]).await;
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        let lines: Vec<&str> = ran.err.lines().filter(|l| l.contains("page ")).collect();
+        assert_eq!(
+            lines.len(),
+            if told { 2 } else { 0 },
+            "{level}: {}",
+            ran.err
+        );
+        for line in lines {
+            assert!(line.contains("rowlock::handler"), "{line}");
+            assert!(line.contains(&format!("job{{id={id} kind=k")), "{line}");
+        }
+        assert!(!ran.err.contains("in the payload"), "{}", ran.err);
+        assert!(!ran.err.contains("to stdout"), "{}", ran.err);
+    }
+}
+
+#[tokio::test]
 async fn a_handler_that_prints_a_hundred_megabytes_does_no_harm() {
     let script = "yes | head -c 100000000; yes | head -c 100000000 >&2; echo the end >&2; exit 1";
     let place = Place::new(&handler(script, "")).await;

@@ -151,9 +151,9 @@ async fn a_key_that_is_taken_is_said_and_replaced_on_demand() {
 async fn bad_input_is_refused_by_name() {
     let place = Place::new(CONFIG).await;
     for (arguments, code, part) in [
-        (&["enqueue", "k", "{"][..], 1, "the payload is no JSON"),
-        (&["enqueue", "k", "[1]"], 1, "is not a JSON object"),
-        (&["enqueue", "k", "--priority", "9"], 1, "from -4 to 4"),
+        (&["enqueue", "k", "{"][..], 2, "the payload is no JSON"),
+        (&["enqueue", "k", "[1]"], 2, "is not a JSON object"),
+        (&["enqueue", "k", "--priority", "9"], 2, "from -4 to 4"),
         (&["enqueue", "k", "--delay", "soon"], 2, "is no duration"),
         (&["enqueue", "k", "--run-at", "tomorrow"], 2, "is no time"),
         (&["enqueue", "k", "--expires", "later"], 2, "neither a time"),
@@ -207,7 +207,7 @@ async fn a_file_is_loaded_whole() {
     let ran = place.run(&["enqueue", "--bulk", "jobs.ndjson"]).await;
     assert_eq!(
         (ran.code, ran.out.as_str(), ran.err.as_str()),
-        (Some(0), "25001 jobs loaded\n", "")
+        (Some(0), "25,001 jobs loaded\n", "")
     );
     assert_eq!(
         place

@@ -2,6 +2,8 @@
 
 mod command;
 mod config;
+mod contrib;
+mod demo;
 mod enqueue;
 mod help;
 mod http;
@@ -10,4 +12,5 @@ mod serve;
 mod signals;
 mod support;
 mod tables;
+mod terminal;
 mod traces;

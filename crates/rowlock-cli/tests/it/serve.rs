@@ -3,7 +3,7 @@
 use rowlock_testkit::FaultProxy;
 use rustix::process::Signal;
 
-use crate::support::{Place, Running};
+use crate::support::{Place, Running, get, until_ready};
 
 const CONFIG: &str = "[http]\naddress = \"127.0.0.1:0\"\n[handler.k]\ncommand = \"echo up > DIR/up; cat DIR/go > /dev/null\"\n[handler.fails]\ncommand = \"exit 1\"\n";
 
@@ -15,26 +15,6 @@ async fn address(worker: &mut Running) -> String {
     format!("http://{address}")
 }
 
-pub(crate) async fn get(address: &str, path: &str) -> (u16, String) {
-    let client = reqwest::Client::builder()
-        .no_proxy()
-        .tls_backend_preconfigured(no_tls())
-        .build()
-        .unwrap();
-    let response = client.get(format!("{address}{path}")).send().await.unwrap();
-    (response.status().as_u16(), response.text().await.unwrap())
-}
-
-fn no_tls() -> rustls::ClientConfig {
-    rustls::ClientConfig::builder_with_provider(std::sync::Arc::new(
-        rustls::crypto::ring::default_provider(),
-    ))
-    .with_safe_default_protocol_versions()
-    .unwrap()
-    .with_root_certificates(rustls::RootCertStore::empty())
-    .with_no_client_auth()
-}
-
 #[tokio::test]
 async fn health_follows_the_life_of_the_worker() {
     let place = Place::new(CONFIG).await;
@@ -43,6 +23,7 @@ async fn health_follows_the_life_of_the_worker() {
     let mut worker = Running::spawn(place.rowlock(&["work"]));
     let address = address(&mut worker).await;
     up.read().await;
+    until_ready(&address).await;
     assert_eq!(get(&address, "/livez").await, (200, "alive\n".into()));
     assert_eq!(get(&address, "/readyz").await, (200, "ready\n".into()));
     worker.signal(Signal::TERM);
@@ -110,6 +91,7 @@ async fn metrics_have_what_the_worker_counts_and_what_the_database_knows() {
         "rowlock_horizon_age_seconds ",
         "rowlock_horizon_age_transactions ",
         "rowlock_database_up 1",
+        "rowlock_running 1",
     ] {
         assert!(
             text.lines().any(|l| l.starts_with(line)),
@@ -119,6 +101,34 @@ async fn metrics_have_what_the_worker_counts_and_what_the_database_knows() {
     go.write("go").await;
     worker.signal(Signal::TERM);
     assert!(worker.ended().await.0.success());
+}
+
+#[tokio::test]
+async fn a_worker_that_may_only_work_still_tells_how_full_the_queues_are() {
+    let place = Place::new(CONFIG).await;
+    place.enqueue(&["k", "{}", "--delay", "1h"]).await;
+    let url = place.acting_as("worker").await;
+    let mut command = place.rowlock(&["work"]);
+    command.env("DATABASE_URL", url);
+    let mut worker = Running::spawn(command);
+    let address = address(&mut worker).await;
+    until_ready(&address).await;
+    let (status, text) = get(&address, "/metrics").await;
+    assert_eq!(status, 200);
+    for line in [
+        "rowlock_queue_scheduled{queue=\"default\"} 1",
+        "rowlock_table_bytes{table=\"job\"} ",
+        "rowlock_running 0",
+        "rowlock_database_up 1",
+    ] {
+        assert!(
+            text.lines().any(|l| l.starts_with(line)),
+            "{line} is not in\n{text}"
+        );
+    }
+    worker.signal(Signal::TERM);
+    assert!(worker.ended().await.0.success());
+    place.forget("worker").await;
 }
 
 #[tokio::test]

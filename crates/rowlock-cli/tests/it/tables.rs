@@ -445,7 +445,7 @@ async fn rows_are_counted_for_prometheus() {
     let line = worker.wait_for("serving health and metrics").await;
     let address = format!("http://{}", line.rsplit("address=").next().unwrap().trim());
     worker.wait_for("row is parked").await;
-    let (status, text) = crate::serve::get(&address, "/metrics").await;
+    let (status, text) = crate::support::get(&address, "/metrics").await;
     assert_eq!(status, 200);
     for line in [
         "# HELP rowlock_table_rows_total ",
@@ -458,7 +458,7 @@ async fn rows_are_counted_for_prometheus() {
         );
     }
     assert_eq!(
-        crate::serve::get(&address, "/readyz").await,
+        crate::support::get(&address, "/readyz").await,
         (200, "ready\n".into())
     );
     worker.signal(Signal::TERM);

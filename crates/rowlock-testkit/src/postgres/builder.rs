@@ -29,6 +29,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct PrivatePostgresBuilder {
     bin_dir: Option<PathBuf>,
     data_dir: Option<PathBuf>,
+    fresh: bool,
     socket_dir: Option<PathBuf>,
     settings: Vec<(String, String)>,
     tcp: bool,
@@ -40,6 +41,7 @@ impl PrivatePostgresBuilder {
         PrivatePostgresBuilder {
             bin_dir: None,
             data_dir: None,
+            fresh: false,
             socket_dir: None,
             settings: vec![("timezone".to_owned(), "UTC".to_owned())],
             tcp: false,
@@ -64,6 +66,14 @@ impl PrivatePostgresBuilder {
     /// Without it, the data are temporary and removed when the [`PrivatePostgres`] is dropped.
     pub fn data_dir(mut self, path: impl AsRef<Path>) -> PrivatePostgresBuilder {
         self.data_dir = Some(path.as_ref().to_owned());
+        self
+    }
+
+    /// Whether to begin with empty data, forgetting what an earlier private Postgres left in the [`data_dir`](Self::data_dir).
+    ///
+    /// Data of a server that still runs, and directories that hold anything else, are refused and not touched.
+    pub fn fresh(mut self, fresh: bool) -> PrivatePostgresBuilder {
+        self.fresh = fresh;
         self
     }
 
@@ -138,6 +148,9 @@ impl PrivatePostgresBuilder {
             return Ok((Home::temporary(&identity)?, identity));
         };
         let home = Home::kept(path)?;
+        if self.fresh {
+            home.forget()?;
+        }
         let cluster_dir = home.cluster_dir();
         let identity = Identity::choose(cluster_dir.exists().then_some(&cluster_dir))?;
         Ok((home, identity))

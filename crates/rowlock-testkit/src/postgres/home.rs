@@ -96,6 +96,23 @@ impl Home {
         Ok(home)
     }
 
+    /// Removes the data. This home is locked, so nobody begins with them meanwhile; a server whose parent died may still end.
+    pub(crate) fn forget(&self) -> Result<()> {
+        if let Some(pid) = live_server(&self.path) {
+            return Err(Error::InUse {
+                path: self.path.clone(),
+                pid: Some(pid),
+            });
+        }
+        let cluster_dir = self.cluster_dir();
+        match fs::remove_dir_all(&cluster_dir) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Error::io("removing", cluster_dir)(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

@@ -8,6 +8,9 @@ use rowlock_testkit::{Error, PrivatePostgres};
 
 use crate::helper::{Helper, connect, open_dir, set_mode, value, we_are_root, write_script};
 
+/// What tells one cluster from another.
+const SYSTEM: &str = "select system_identifier::text from pg_control_system()";
+
 fn start_at(data_dir: &Path) -> Result<PrivatePostgres, Error> {
     PrivatePostgres::builder().data_dir(data_dir).start()
 }
@@ -37,6 +40,28 @@ fn bin_dir_with(dir: &Path, initdb: &str, postgres: &str) -> PathBuf {
         &format!("MAJOR={major}\n{version}\n{postgres}"),
     );
     bin_dir
+}
+
+#[tokio::test]
+async fn data_are_forgotten_on_demand_but_not_those_in_use() {
+    let dir = open_dir();
+    let fresh = || {
+        let builder = PrivatePostgres::builder().data_dir(dir.path());
+        builder.fresh(true).start()
+    };
+    let first = fresh().unwrap();
+    let identifier = async |server: &PrivatePostgres| {
+        value(&connect(&server.url("postgres")).await, SYSTEM).await
+    };
+    let made = identifier(&first).await;
+    let error = fresh().unwrap_err();
+    assert!(matches!(error, Error::InUse { .. }), "{error}");
+    assert_eq!(identifier(&first).await, made, "it still has its data");
+    drop(first);
+    let again = start_at(dir.path()).unwrap();
+    assert_eq!(identifier(&again).await, made);
+    drop(again);
+    assert_ne!(identifier(&fresh().unwrap()).await, made);
 }
 
 #[test]

@@ -5,22 +5,24 @@ use std::future::IntoFuture;
 use futures_util::future::BoxFuture;
 use jiff::{Timestamp, ToSpan};
 use serde::Serialize;
+use serde_json::{Map, Value};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::filter::{check_error, check_order};
+use super::filter::{check_error, check_order, check_paths, paths_json};
 use super::rounds::{self, OnProgress, Tally, check_limit, check_rate};
 use super::{row, words};
 use crate::client::Client;
-use crate::db::Micros;
+use crate::db::{Micros, RawJson};
 use crate::error::{Invalid, Result};
 use crate::job::JobId;
 use crate::validate;
 
 const REDRIVE: &str = "select redriven, duplicates, next from rowlock.redrive(max_jobs => $1, next => $2, queue => $3, kind => $4, \
-                       reason => $5, error => $6, died_after => $7, died_before => $8, ids => $9, rate => $10, start_at => $11)";
+                       reason => $5, error => $6, tag => $7, payload => $8, metadata => $9, died_after => $10, died_before => $11, ids => $12, \
+                       rate => $13, start_at => $14)";
 const DISCARD: &str = "select discarded, next from rowlock.discard(max_jobs => $1, next => $2, queue => $3, kind => $4, reason => $5, \
-                       error => $6, died_after => $7, died_before => $8, ids => $9)";
+                       error => $6, tag => $7, payload => $8, metadata => $9, died_after => $10, died_before => $11, ids => $12)";
 
 words! {
     /// Why a job is dead.
@@ -48,6 +50,9 @@ pub struct DeadFilter {
     kind: Option<String>,
     reason: Option<DeadReason>,
     error: Option<String>,
+    tag: Option<String>,
+    payload: Map<String, Value>,
+    metadata: Map<String, Value>,
     died_after: Option<Timestamp>,
     died_before: Option<Timestamp>,
     ids: Option<Vec<i64>>,
@@ -93,6 +98,25 @@ impl DeadFilter {
         self
     }
 
+    /// Those that carry this tag.
+    pub fn tag(mut self, tag: impl Into<String>) -> Self {
+        self.tag = Some(tag.into());
+        self
+    }
+
+    /// Those whose payload has this value at this path: names joined by dots, such as `user.id`. A text also fits a number or a
+    /// truth value that is written so.
+    pub fn payload(mut self, path: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.payload.insert(path.into(), value.into());
+        self
+    }
+
+    /// As [`payload`](Self::payload), in the metadata.
+    pub fn metadata(mut self, path: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.metadata.insert(path.into(), value.into());
+        self
+    }
+
     /// Those that died at this time or later.
     pub fn died_after(mut self, at: Timestamp) -> Self {
         self.died_after = Some(at);
@@ -112,7 +136,11 @@ impl DeadFilter {
     }
 
     fn check(&self) -> Result<(), Invalid> {
-        for (what, name) in [("queue", &self.queue), ("kind", &self.kind)] {
+        for (what, name) in [
+            ("queue", &self.queue),
+            ("kind", &self.kind),
+            ("tag", &self.tag),
+        ] {
             if let Some(name) = name {
                 validate::name(what, name)?;
             }
@@ -120,6 +148,8 @@ impl DeadFilter {
         if let Some(error) = &self.error {
             check_error(error)?;
         }
+        check_paths("payload", &self.payload)?;
+        check_paths("metadata", &self.metadata)?;
         if let Some(ids) = self.ids.as_ref().filter(|ids| ids.len() > 10_000) {
             let rule = "entries are too many for one call: at most 10000";
             return Err(Invalid::new("ids", ids.len(), rule));
@@ -224,6 +254,7 @@ impl<'a> IntoFuture for Redrive<'a> {
             }
             let filter = &self.filter;
             let died_before = dead_by_now(self.client, filter).await?;
+            let (payload, metadata) = (json(&filter.payload), json(&filter.metadata));
             rounds::run(
                 self.client,
                 "redrive dead jobs",
@@ -233,6 +264,9 @@ impl<'a> IntoFuture for Redrive<'a> {
                     (&filter.kind, Type::TEXT),
                     (&filter.reason.map(DeadReason::as_str), Type::TEXT),
                     (&filter.error, Type::TEXT),
+                    (&filter.tag, Type::TEXT),
+                    (&payload.as_deref().map(RawJson), Type::JSONB),
+                    (&metadata.as_deref().map(RawJson), Type::JSONB),
                     (
                         &filter.died_after.map(Micros::from_timestamp),
                         Type::TIMESTAMPTZ,
@@ -290,6 +324,7 @@ impl<'a> IntoFuture for Discard<'a> {
             filter.check()?;
             check_limit(self.limit)?;
             let died_before = dead_by_now(self.client, filter).await?;
+            let (payload, metadata) = (json(&filter.payload), json(&filter.metadata));
             rounds::run(
                 self.client,
                 "discard dead jobs",
@@ -299,6 +334,9 @@ impl<'a> IntoFuture for Discard<'a> {
                     (&filter.kind, Type::TEXT),
                     (&filter.reason.map(DeadReason::as_str), Type::TEXT),
                     (&filter.error, Type::TEXT),
+                    (&filter.tag, Type::TEXT),
+                    (&payload.as_deref().map(RawJson), Type::JSONB),
+                    (&metadata.as_deref().map(RawJson), Type::JSONB),
                     (
                         &filter.died_after.map(Micros::from_timestamp),
                         Type::TIMESTAMPTZ,
@@ -312,6 +350,11 @@ impl<'a> IntoFuture for Discard<'a> {
             .await
         })
     }
+}
+
+/// What is wanted of a document; null if that is nothing.
+fn json(paths: &Map<String, Value>) -> Option<String> {
+    (!paths.is_empty()).then(|| paths_json(paths))
 }
 
 /// The end of the time of death that a loop looks at: what dies while it goes on is left for the next one. A job that is redriven
@@ -377,5 +420,7 @@ mod tests {
         assert!(!DeadFilter::all().is_narrow());
         assert!(DeadFilter::new().reason(DeadReason::Failed).is_narrow());
         assert!(DeadFilter::all().ids([JobId(7)]).is_narrow());
+        assert!(DeadFilter::new().tag("vip").is_narrow());
+        assert!(DeadFilter::new().payload("user.id", 7).is_narrow());
     }
 }

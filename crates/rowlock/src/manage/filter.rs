@@ -187,19 +187,8 @@ impl JobFilter {
         if let Some(error) = &self.error {
             check_error(error)?;
         }
-        for (what, paths) in [("payload", &self.payload), ("metadata", &self.metadata)] {
-            if paths.contains_key("") {
-                let rule = "is an empty path: name a field, such as user.id";
-                return Err(Invalid::new(what, "", rule));
-            }
-            if paths.len() > PATHS_MAX {
-                return Err(Invalid::new(
-                    what,
-                    paths.len(),
-                    "paths are too many: at most 20",
-                ));
-            }
-        }
+        check_paths("payload", &self.payload)?;
+        check_paths("metadata", &self.metadata)?;
         let (after, before) = (self.created_after, self.created_before);
         check_order("created_after", after, "created_before", before)?;
         let (after, before) = (self.ended_after, self.ended_before);
@@ -210,6 +199,25 @@ impl JobFilter {
         }
         validate::no_nul("filter", &self.to_json())
     }
+}
+
+/// What is wanted of a document.
+pub(super) fn check_paths(what: &'static str, paths: &Map<String, Value>) -> Result<(), Invalid> {
+    if paths.contains_key("") {
+        let rule = "is an empty path: name a field, such as user.id";
+        return Err(Invalid::new(what, "", rule));
+    }
+    if paths.len() > PATHS_MAX {
+        let rule = "paths are too many: at most 20";
+        return Err(Invalid::new(what, paths.len(), rule));
+    }
+    validate::no_nul(what, &paths_json(paths))
+}
+
+/// What is wanted of a document, as the database takes it.
+pub(super) fn paths_json(paths: &Map<String, Value>) -> String {
+    // Plain types with text keys: this cannot fail.
+    serde_json::to_string(paths).unwrap_or_default()
 }
 
 /// A text to look for among errors.
@@ -300,7 +308,7 @@ mod tests {
             (JobFilter::new().error(""), "error"),
             (JobFilter::new().error("a\0b"), "error"),
             (JobFilter::new().payload("", 1), "payload"),
-            (JobFilter::new().payload("a", "\0"), "filter"),
+            (JobFilter::new().payload("a", "\0"), "payload"),
             (many, "metadata"),
             (
                 JobFilter::new().created_after(t).created_before(t),

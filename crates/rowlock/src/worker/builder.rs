@@ -127,8 +127,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// Most jobs to claim beyond the free slots (1000 by default). How many it really is follows the pace of the handlers: about
-    /// 30 ms of work, so none for long jobs.
+    /// Most jobs to claim beyond the free slots (1000 by default). How many it really is follows the pace of the handlers: what
+    /// they finish in 30 ms, or in the time of two claims if those take longer; so none for long jobs.
     pub fn ahead(mut self, at_most: usize) -> Self {
         self.config.ahead_max = at_most;
         self

@@ -176,7 +176,6 @@ impl Core {
                 ],
             )
             .await?;
-        self.meters.running.set(f64::from(running));
         if rows.first().is_some_and(|r| !r.get::<_, bool>(0)) {
             // Somebody took us for dead.
             self.register(link).await?;

@@ -65,6 +65,7 @@ impl Core {
         for job in jobs {
             job.start();
         }
+        let running = self.meters.run(jobs.len());
         let outcomes = match &first.handler.call {
             Call::One(call) => {
                 let job = first;
@@ -92,6 +93,7 @@ impl Core {
                 }
             }
         };
+        drop(running);
         for (job, outcome) in std::mem::take(&mut unanswered.jobs)
             .into_iter()
             .zip(outcomes)

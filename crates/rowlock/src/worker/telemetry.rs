@@ -65,7 +65,7 @@ impl LaneMeters {
 /// The meters of a whole worker.
 pub(super) struct WorkerMeters {
     pub(super) claim: Histogram,
-    pub(super) running: Gauge,
+    running: Gauge,
 }
 
 impl WorkerMeters {
@@ -74,6 +74,27 @@ impl WorkerMeters {
             claim: histogram!("rowlock_claim_seconds"),
             running: gauge!("rowlock_running"),
         }
+    }
+}
+
+impl WorkerMeters {
+    /// Counts jobs as running until what it returns is dropped, also by an abort.
+    pub(super) fn run(&self, jobs: usize) -> Running {
+        let running = self.running.clone();
+        running.increment(jobs as f64);
+        Running { running, jobs }
+    }
+}
+
+/// Jobs that are in their handler. Added and taken away rather than set: a process may have several workers, and one gauge.
+pub(super) struct Running {
+    running: Gauge,
+    jobs: usize,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.running.decrement(self.jobs as f64);
     }
 }
 

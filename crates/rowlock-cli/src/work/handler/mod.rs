@@ -1,12 +1,13 @@
 //! Handlers that need no code: commands and HTTP endpoints, given to the library's worker and to tables that are queues.
 //!
-//! `task` is what they are told, of a job (`job`) or a row (`row`); `verdict` is what they may answer; `command` (over `process` and
-//! `capture`) and `http` (over `signature` and `retry_after`) are the two ways.
+//! `task` is what they are told, of a job (`job`) or a row (`row`); `verdict` is what they may answer; `command` (over `process`,
+//! `capture` and `lines`) and `http` (over `signature` and `retry_after`) are the two ways.
 
 mod capture;
 mod command;
 mod http;
 mod job;
+mod lines;
 mod process;
 mod retry_after;
 mod row;

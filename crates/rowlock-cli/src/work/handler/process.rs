@@ -14,8 +14,10 @@ use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument;
 
 use super::capture::Tail;
+use super::lines::Lines;
 
 /// After a process has ended, those that it left behind may hold its pipes open for so long.
 const PIPES_WITHIN: Duration = Duration::from_secs(1);
@@ -92,7 +94,7 @@ pub(super) fn start(
     let (stop, stopping) = oneshot::channel();
     let (tell, ended) = oneshot::channel();
     let leave = processes.leave.clone();
-    processes.tasks.spawn(async move {
+    let watched = async move {
         let stopping = async {
             tokio::select! {
                 // The sender is dropped when nobody waits for the process any more: its time is up.
@@ -103,7 +105,10 @@ pub(super) fn start(
         let result = watch(child, input, output_max, stopping, &leave).await;
         // Whoever waited may be gone.
         let _ = tell.send(result);
-    });
+    };
+    // What the command says is said within the span of its job.
+    let watched = watched.instrument(tracing::Span::current());
+    processes.tasks.spawn(watched);
     Ok(Running {
         stop: Some(stop),
         ended,
@@ -128,7 +133,12 @@ async fn watch(
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let (mut stdout, mut stderr) = (Tail::new(output_max), Tail::new(output_max));
     let status = {
-        let pipes = async { tokio::join!(drain(out, &mut stdout), drain(err, &mut stderr)) };
+        let pipes = async {
+            tokio::join!(
+                drain(out, &mut stdout, false),
+                drain(err, &mut stderr, true)
+            )
+        };
         tokio::pin!(pipes, stopping);
         let mut open = true;
         let (status, stopped) = loop {
@@ -190,13 +200,21 @@ fn signal(group: Option<Pid>, signal: Signal) {
 }
 
 /// Reads to the end and keeps the last of it: a command must not hang because nobody reads what it prints.
-async fn drain(pipe: Option<impl AsyncRead + Unpin>, tail: &mut Tail) {
+/// Told: what comes is also logged, line by line, by those who want to know (`rowlock::handler=debug`).
+async fn drain(pipe: Option<impl AsyncRead + Unpin>, tail: &mut Tail, told: bool) {
     let Some(mut pipe) = pipe else { return };
+    let told = told && tracing::enabled!(target: "rowlock::handler", tracing::Level::DEBUG);
+    let tell = |line: &str| tracing::debug!(target: "rowlock::handler", "{line}");
+    let mut lines = Lines::default();
     let mut buffer = vec![0; 16 * 1024];
     while let Ok(n) = pipe.read(&mut buffer).await {
         if n == 0 {
-            return;
+            break;
         }
         tail.push(&buffer[..n]);
+        if told {
+            lines.push(&buffer[..n], tell);
+        }
     }
+    lines.end(tell);
 }

@@ -212,6 +212,6 @@ async fn history_moves_to_a_table() {
     assert_eq!(again["partitions"], json!([]));
     let wrong = rowlock(&queue, &["archive", "--table", "no.where"])
         .await
-        .expect(1);
+        .expect(2);
     assert!(wrong.err.contains("is no table of"), "{}", wrong.err);
 }

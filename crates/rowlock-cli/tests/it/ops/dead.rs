@@ -68,8 +68,45 @@ async fn redrive_by_filter_spreads_jobs_out() {
     assert_eq!(state(&queue, other).await.as_deref(), Some("dead"));
     let wrong = rowlock(&queue, &["dead", "redrive", "--all", "--rate", "0"])
         .await
-        .expect(1);
+        .expect(2);
     assert!(wrong.err.contains("out of range"), "{}", wrong.err);
+}
+
+#[tokio::test]
+async fn tags_and_payloads_choose_among_the_dead() {
+    let queue = TestQueue::new().await.unwrap();
+    for error in ["timeout", "refused"] {
+        dead(&queue, "mail", "email", error).await;
+    }
+    for (args, jobs) in [
+        (["--payload", "error=timeout"], 1),
+        (["--payload", "error=elsewhere"], 0),
+        (["--tag", "vip"], 0),
+        (["--metadata", "tenant=7"], 0),
+    ] {
+        let listed = rowlock(&queue, &[&["dead", "--json"][..], &args].concat()).await;
+        assert_eq!(listed.json()["jobs"].as_array().unwrap().len(), jobs);
+        let code = if jobs == 0 { 3 } else { 0 };
+        let dry = [&["dead", "redrive", "--dry-run", "--json"][..], &args].concat();
+        assert_eq!(
+            rowlock(&queue, &dry).await.expect(code).json()["jobs"],
+            jobs
+        );
+    }
+    let did = rowlock(
+        &queue,
+        &["dead", "redrive", "--payload", "error=timeout", "--json"],
+    )
+    .await
+    .expect(0);
+    assert_eq!(did.json()["redriven"], 1);
+    let discard = ["dead", "discard", "--payload", "error=refused", "--yes"];
+    rowlock(&queue, &discard).await.expect(0);
+    rowlock(&queue, &["dead", "redrive", "1", "--tag", "vip"])
+        .await
+        .expect(2);
+    let left = rowlock(&queue, &["dead", "--json"]).await.json();
+    assert_eq!(left["jobs"], serde_json::json!([]));
 }
 
 #[tokio::test]
@@ -97,7 +134,7 @@ async fn discard_asks_first() {
     for _ in 0..2 {
         dead(&queue, "mail", "email", "no").await;
     }
-    rowlock(&queue, &["dead", "discard"]).await.expect(1);
+    rowlock(&queue, &["dead", "discard"]).await.expect(2);
     let asked = rowlock(&queue, &["dead", "discard", "--all"])
         .await
         .expect(1);

@@ -253,7 +253,7 @@ async fn a_command_without_a_filter_changes_nothing() {
     let queue = TestQueue::new().await.unwrap();
     enqueue(&queue, "mail", "email", json!({})).await;
     for verb in ["retry", "cancel", "delete"] {
-        let ran = rowlock(&queue, &["jobs", verb, "--json"]).await.expect(1);
+        let ran = rowlock(&queue, &["jobs", verb, "--json"]).await.expect(2);
         assert!(ran.err.contains("say which jobs"), "{}", ran.err);
     }
     rowlock(&queue, &["jobs", "delete", "1", "-q", "mail"])

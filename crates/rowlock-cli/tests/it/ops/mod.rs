@@ -3,8 +3,9 @@
 mod archive;
 mod dead;
 mod doctor;
-mod help;
 mod jobs;
+mod json;
+mod mistakes;
 mod queues;
 mod replay;
 mod support;

@@ -154,7 +154,7 @@ async fn settings_are_changed_and_said() {
     ] {
         let ran = rowlock(&queue, &["queues", "set", "mail", "max-attempts=9", pair])
             .await
-            .expect(1);
+            .expect(2);
         assert!(ran.err.contains(wanted), "{}", ran.err);
     }
     assert_eq!(

@@ -78,6 +78,6 @@ async fn finished_jobs_of_a_window_run_again() {
         &["replay", "mail", "--since", "1h", "--until", "2h", "--yes"],
     )
     .await
-    .expect(1);
+    .expect(2);
     assert!(wrong.err.contains("does not come after"), "{}", wrong.err);
 }

@@ -1,115 +1,20 @@
 //! `rowlock top`, in a real terminal.
 
-use std::process::Stdio;
-use std::time::{Duration, Instant};
-
 use rowlock_testkit::TestQueue;
 use serde_json::json;
-use tempfile::TempDir;
-use tokio::process::Command;
 
 use super::support::{dead, enqueue, program, redacted, rowlock, state};
+use crate::support::Terminal;
 
-/// A screen is drawn about once a second; this is for a machine under load.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A terminal with the program in it; ended on drop.
-struct Terminal {
-    directory: TempDir,
-}
-
-impl Terminal {
-    /// `None` where tmux is not installed, which is said.
-    async fn open(queue: &TestQueue, columns: u16, rows: u16) -> Option<Self> {
-        if Command::new("tmux")
-            .arg("-V")
-            .stdout(Stdio::null())
-            .status()
-            .await
-            .is_err()
-        {
-            eprintln!("skipped: tmux is not installed");
-            return None;
-        }
-        let terminal = Self {
-            directory: tempfile::tempdir().unwrap(),
-        };
-        // What comes after the program shows how it left the terminal, and that it ended.
-        let script = format!(
-            "DATABASE_URL='{}' {} top; echo left with $?; exec sleep 600",
-            queue.db().url(),
-            env!("CARGO_BIN_EXE_rowlock")
-        );
-        let (columns, rows) = (columns.to_string(), rows.to_string());
-        terminal
-            .tmux(&[
-                "new-session",
-                "-d",
-                "-x",
-                &columns,
-                "-y",
-                &rows,
-                "sh",
-                "-c",
-                &script,
-            ])
-            .await;
-        Some(terminal)
-    }
-
-    fn command(&self, args: &[&str]) -> std::process::Command {
-        let mut command = std::process::Command::new("tmux");
-        command.arg("-S").arg(self.directory.path().join("socket"));
-        command
-            .args(["-f", "/dev/null"])
-            .args(args)
-            .env_remove("TMUX");
-        // Without a locale it takes us for a terminal that knows no lines.
-        command
-            .env("LC_ALL", "C.UTF-8")
-            .env("TERM", "xterm-256color");
-        command
-    }
-
-    async fn tmux(&self, args: &[&str]) -> String {
-        let output = Command::from(self.command(args)).output().await.unwrap();
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "tmux {args:?}: {error}");
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    async fn press(&self, keys: &[&str]) {
-        self.tmux(&[&["send-keys"], keys].concat()).await;
-    }
-
-    /// Waits until the screen shows all of this, and returns it.
-    #[track_caller]
-    fn shows(&self, wanted: &[&str]) -> impl Future<Output = String> {
-        let caller = std::panic::Location::caller();
-        async move {
-            let deadline = Instant::now() + PATIENCE;
-            loop {
-                let screen = self.tmux(&["capture-pane", "-p"]).await;
-                if wanted.iter().all(|w| screen.contains(w)) {
-                    return screen;
-                }
-                assert!(
-                    Instant::now() < deadline,
-                    "{caller}: never showed {wanted:?}, but\n{screen}"
-                );
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        }
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        let _ = self
-            .command(&["kill-server"])
-            .stderr(Stdio::null())
-            .status();
-    }
+/// A terminal with `rowlock top` in it. `None` where tmux is not installed, which is said.
+async fn open(queue: &TestQueue, columns: u16, rows: u16) -> Option<Terminal> {
+    Terminal::open(
+        &format!("DATABASE_URL='{}'", queue.db().url()),
+        "top",
+        columns,
+        rows,
+    )
+    .await
 }
 
 #[tokio::test]
@@ -117,7 +22,7 @@ async fn queues_are_watched_paused_and_jobs_retried() {
     let queue = TestQueue::new().await.unwrap();
     enqueue(&queue, "mail", "email", json!({})).await;
     let failed = dead(&queue, "reports", "report", "out of paper").await;
-    let Some(terminal) = Terminal::open(&queue, 110, 30).await else {
+    let Some(terminal) = open(&queue, 110, 30).await else {
         return;
     };
     let screen = terminal
@@ -165,7 +70,7 @@ async fn forty_columns_are_enough() {
     let queue = TestQueue::new().await.unwrap();
     enqueue(&queue, "mail", "email", json!({})).await;
     dead(&queue, "reports", "report", "out of paper").await;
-    let Some(terminal) = Terminal::open(&queue, 40, 12).await else {
+    let Some(terminal) = open(&queue, 40, 12).await else {
         return;
     };
     let screen = terminal
@@ -192,7 +97,7 @@ async fn forty_columns_are_enough() {
 async fn a_lost_connection_comes_back() {
     let queue = TestQueue::new().await.unwrap();
     enqueue(&queue, "mail", "email", json!({})).await;
-    let Some(terminal) = Terminal::open(&queue, 80, 24).await else {
+    let Some(terminal) = open(&queue, 80, 24).await else {
         return;
     };
     terminal.shows(&["mail"]).await;

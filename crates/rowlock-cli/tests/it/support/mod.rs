@@ -2,6 +2,8 @@
 
 mod endpoint;
 mod fifo;
+mod http;
+mod terminal;
 mod worker;
 
 use std::path::{Path, PathBuf};
@@ -13,6 +15,8 @@ use tempfile::TempDir;
 
 pub(crate) use endpoint::{Endpoint, Reply};
 pub(crate) use fifo::Fifo;
+pub(crate) use http::{get, until_ready};
+pub(crate) use terminal::Terminal;
 pub(crate) use worker::{DEADLINE, Running};
 
 /// A directory with a configuration, and a queue.
@@ -99,6 +103,24 @@ impl Place {
         let client = self.queue.db().connect().await.expect("a connection");
         let sql = sql.replace("rowlock.", &format!("{}.", self.queue.db().schema()));
         client.batch_execute(&sql).await.expect("it runs");
+    }
+
+    /// The database's address for a role of this test alone, which has this access and no other. Roles belong to the whole server: [`forget`](Self::forget) it.
+    pub(crate) async fn acting_as(&self, access: &str) -> String {
+        let role = format!("{}_{access}", self.queue.db().name());
+        let client = self.queue.db().connect().await.expect("a connection");
+        let made = format!("create role {role}; select rowlock.grant_access('{role}', '{access}')");
+        client.batch_execute(&made).await.expect("a role");
+        let url = self.queue.db().url();
+        let sign = if url.contains('?') { '&' } else { '?' };
+        format!("{url}{sign}options=-c%20role%3D{role}")
+    }
+
+    pub(crate) async fn forget(&self, access: &str) {
+        let role = format!("{}_{access}", self.queue.db().name());
+        let client = self.queue.db().connect().await.expect("a connection");
+        let dropped = format!("drop owned by {role}; drop role {role}");
+        client.batch_execute(&dropped).await.expect("no role");
     }
 
     /// A pipe with a name, in the directory.

@@ -75,6 +75,68 @@ async fn a_redrive_takes_only_what_fits() {
 }
 
 #[tokio::test]
+async fn tags_and_paths_choose_among_the_dead() {
+    let b = bench().await;
+    for (id, tag) in [(7, "vip"), (8, "vip"), (9, "common")] {
+        b.enqueue_job(
+            job("k", json!({"user": {"id": id}, "a.b": true}))
+                .queue("q")
+                .tag(tag)
+                .metadata("tenant", "t1"),
+        )
+        .await;
+        b.kill("q", "boom").await;
+    }
+    let f = DeadFilter::new;
+    for (filter, jobs) in [
+        (f().tag("none"), 0),
+        (f().payload("user.id", 70), 0),
+        (f().payload("user", 7), 0),
+        (f().metadata("tenant", "t2"), 0),
+        (f().tag("common").payload("user.id", 7), 0),
+        (
+            f().tag("vip")
+                .payload("user.id", 7)
+                .metadata("tenant", "t1"),
+            1,
+        ),
+        (f().payload("user.id", "8").payload("a.b", "true"), 1),
+    ] {
+        let did = b.client.redrive(filter.clone()).await.unwrap();
+        assert_eq!(did.redriven, jobs, "{filter:?}");
+    }
+    let left = b
+        .client
+        .discard(f().metadata("tenant", "t1"))
+        .await
+        .unwrap();
+    assert_eq!(left.discarded, 1);
+    for (bad, what) in [
+        (f().tag(""), "tag"),
+        (f().payload("", 1), "payload"),
+        (f().metadata("a", "\0"), "metadata"),
+    ] {
+        let Err(Error::Invalid(refused)) = b.client.discard(bad).await else {
+            panic!("{what} is refused");
+        };
+        assert_eq!(refused.what, what);
+    }
+    // In SQL, a filter that says nothing is none.
+    let refused =
+        b.pg.query(
+            "select discarded from rowlock.discard(payload => '{}')",
+            &[],
+        )
+        .await
+        .unwrap_err();
+    let message = refused.as_db_error().unwrap().message();
+    assert!(
+        message.contains("would discard every dead job"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
 async fn a_redrive_with_a_rate_spreads_the_jobs() {
     let b = bench().await;
     bury(&b, "a", 1101).await;

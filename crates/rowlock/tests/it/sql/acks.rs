@@ -30,6 +30,25 @@ async fn answer(pg: &Pg, ack: &str) -> String {
 }
 
 #[tokio::test]
+async fn a_mistyped_queue_is_lost_and_makes_no_queue() {
+    let own = installed().await;
+    let pg = &own.pg;
+    run(pg, "select rowlock.enqueue('k', queue => 'mail')").await;
+    let held = claim(pg, "queues => '{mail}'").await.remove(0);
+    let before = everything(pg).await;
+    let named = format!("'mial', '{{{}}}', '{{{}}}'", held.id, held.token);
+    for (verb, ack) in acks(&named, 1) {
+        let lost = format!("{{}}|{{{}}}|{{}}", held.id);
+        assert_eq!(answer(pg, &ack).await, lost, "{verb}");
+    }
+    assert_eq!(everything(pg).await, before);
+    assert_eq!(
+        number(pg, "select count(*) from rowlock.queue where name = 'mial'").await,
+        0
+    );
+}
+
+#[tokio::test]
 async fn only_the_holder_of_the_lease_can_say_anything_about_a_job() {
     let own = installed().await;
     let pg = &own.pg;

@@ -111,6 +111,28 @@ async fn functions_of_an_older_release_are_replaced_and_roles_get_the_new_ones()
 }
 
 #[tokio::test]
+async fn a_function_whose_arguments_have_changed_takes_the_place_of_the_old_one() {
+    let own = installed().await;
+    run(
+        &own.pg,
+        "create function rowlock.discard(queue text default null, older_than interval default null) returns bigint language sql as 'select 0::bigint';
+         create function rowlock.ours(queue text) returns text language sql as 'select $1';
+         update rowlock.migration set functions = '0.0.1 00'",
+    )
+    .await;
+    own.client.migrate().await.expect("migrated");
+    let count =
+        "select count(*) from pg_proc where pronamespace = 'rowlock'::regnamespace and proname = ";
+    assert_eq!(number(&own.pg, &format!("{count}'discard'")).await, 1);
+    assert_eq!(
+        number(&own.pg, &format!("{count}'ours'")).await,
+        1,
+        "what somebody else put there is his"
+    );
+    run(&own.pg, "select rowlock.discard(queue => 'mail')").await;
+}
+
+#[tokio::test]
 async fn an_older_build_leaves_the_functions_of_a_later_release_alone() {
     let own = installed().await;
     run(

@@ -128,9 +128,10 @@ const WORK: [&str; 9] = [
     "select rowlock.once_put('default', 1, 'key', '1'), rowlock.once_get('default', 1, 'key')",
     "select rowlock.maintain()",
 ];
-const READ: [&str; 4] = [
+const READ: [&str; 5] = [
     "select * from rowlock.jobs, rowlock.queues limit 1",
     "select count(*) from rowlock.finished",
+    "select count(*) from rowlock.finished_default",
     "select rowlock.stats(), rowlock.depth('default')",
     "select rowlock.find_job(1)",
 ];
@@ -165,7 +166,7 @@ async fn producers_enqueue_workers_work_readers_read_and_admins_manage() {
     tries(
         &own,
         "worker",
-        &all(&[&ENQUEUE, &WORK, &["select name from rowlock.queue"]]),
+        &all(&[&ENQUEUE, &WORK, &["select name, ready from rowlock.queues"]]),
         &all(&[&READ, &MANAGE, &NOBODY, &[grant]]),
     )
     .await;

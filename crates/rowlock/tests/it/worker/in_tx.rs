@@ -17,7 +17,14 @@ enum Way {
     CommitLate,
 }
 
-async fn effect(ctx: &Ctx, url: &str, way: Way) -> Result<(), BoxError> {
+/// Whether an acknowledgement has come and been answered.
+const ACKNOWLEDGED: &str = "select exists (select from pg_stat_activity where datname = current_database() and state = 'idle' \
+    and (query like '%from rowlock.fail(%' or query like '%from rowlock.complete(%'))";
+/// Whether a handler has tried to complete its job in its transaction, and been answered.
+const TRIED_IN_TX: &str = "select exists (select from pg_stat_activity where datname = current_database() \
+    and state = 'idle in transaction' and query like '%from rowlock.complete(%')";
+
+async fn effect(ctx: &Ctx, url: &str, way: Way, released: Gate) -> Result<(), BoxError> {
     let (mut sql, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await?;
     tokio::spawn(connection);
     if way == Way::CommitLate {
@@ -30,7 +37,7 @@ async fn effect(ctx: &Ctx, url: &str, way: Way) -> Result<(), BoxError> {
                 .unwrap();
             ctx.complete_in_tx(&mut tx).await.unwrap();
             held.send(()).unwrap();
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            released.pass().await;
             tx.0.commit().await.unwrap();
         });
         return Ok(holds.await?);
@@ -62,11 +69,18 @@ async fn run(bench: &Bench, way: Way) -> i64 {
         .backoff(Backoff::fixed(Duration::ZERO));
     let id = bench.enqueue(job).await;
     let url = bench.db.url().to_owned();
+    let gate = Gate::closed();
+    let released = gate.clone();
     let worker = start(bench.worker().handle(move |_: Note, ctx: Ctx| {
-        let url = url.clone();
-        async move { effect(&ctx, &url, way).await }
+        let (url, released) = (url.clone(), released.clone());
+        async move { effect(&ctx, &url, way, released).await }
     }))
     .await;
+    if way == Way::CommitLate {
+        let what = "the worker hears that the transaction still has the job";
+        bench.until(SOON, what, ACKNOWLEDGED, "true").await;
+        gate.let_through(1);
+    }
     bench.finish(&worker).await;
     id
 }
@@ -197,7 +211,8 @@ async fn a_row_that_is_locked_for_a_moment_is_waited_for() {
         .unwrap();
     gate.let_through(1);
     told.reach(2).await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    let what = "the handler hears that somebody has the row";
+    bench.until(SOON, what, TRIED_IN_TX, "true").await;
     lock.rollback().await.unwrap();
     bench.finish(&worker).await;
     let done = bench.finished(id).await;

@@ -15,5 +15,6 @@ mod processes;
 mod recovery;
 mod restarts;
 mod shutdown;
+mod telemetry;
 mod trace;
 mod wake;

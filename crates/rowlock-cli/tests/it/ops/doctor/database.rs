@@ -55,6 +55,37 @@ async fn an_open_transaction_is_named_with_its_holder() {
 }
 
 #[tokio::test]
+async fn ids_that_are_not_frozen_in_time_are_found() {
+    let queue = TestQueue::new().await.unwrap();
+    let client = queue.db().connect().await.unwrap();
+    // Each takes an id and commits, and nobody freezes anything.
+    client
+        .batch_execute("create procedure age() language plpgsql as $$ begin for n in 1 .. 300 loop perform txid_current(); commit; end loop; end $$")
+        .await
+        .unwrap();
+    client.batch_execute("call age()").await.unwrap();
+    let (code, found) = findings(&queue, "vacuum", &["--frozen-after", "300"]).await;
+    assert!(code == 10 || code == 20, "{found:#?}");
+    let finding = the(&found, "wraparound");
+    assert!(
+        finding["evidence"]["age"].as_u64().unwrap() >= 300,
+        "{finding:#}"
+    );
+    assert!(finding["evidence"]["database"].is_string());
+    assert!(
+        finding["advice"]
+            .as_str()
+            .unwrap()
+            .contains("vacuum (freeze"),
+        "{finding:#}"
+    );
+    let (code, found) = findings(&queue, "vacuum", &["--frozen-after", "100"]).await;
+    assert_eq!(code, 20, "three times as old as it may be: {found:#?}");
+    let (code, found) = findings(&queue, "vacuum", &[]).await;
+    assert_eq!((code, found.len()), (0, 0), "{found:#?}");
+}
+
+#[tokio::test]
 async fn a_prepared_transaction_is_named() {
     let queue = TestQueue::new().await.unwrap();
     let gid = format!("{} o'clock", queue.db().name());

@@ -35,6 +35,26 @@ fn the<'a>(findings: &'a [Value], code: &str) -> &'a Value {
 }
 
 #[tokio::test]
+async fn a_reader_is_enough_to_look() {
+    let place = crate::support::Place::new("").await;
+    let url = place.acting_as("reader").await;
+    let mut command = place.rowlock(&["doctor", "--json"]);
+    command.env("DATABASE_URL", url);
+    let ran = crate::support::run(command).await;
+    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    let findings = report["findings"].as_array().unwrap();
+    assert!(findings.len() >= 10, "{report:#}");
+    let blind: Vec<&Value> = findings
+        .iter()
+        .filter(|f| f["code"] == "could_not_look")
+        // Other people's sessions show only to members of pg_monitor.
+        .filter(|f| f["check"] != "horizon")
+        .collect();
+    assert!(blind.is_empty(), "{blind:#?}");
+    place.forget("reader").await;
+}
+
+#[tokio::test]
 async fn a_healthy_queue_has_nothing_wrong() {
     let queue = TestQueue::new().await.unwrap();
     // Other tests may have slots on the server, which are not of this database alone.

@@ -118,6 +118,54 @@ async fn a_queue_that_nobody_serves_is_found() {
 }
 
 #[tokio::test]
+async fn a_kind_that_no_worker_knows_is_found() {
+    let queue = TestQueue::new().await.unwrap();
+    for kind in ["email", "emial", "emial"] {
+        enqueue(&queue, "mail.eu", kind, json!({})).await;
+    }
+    let (_, found) = findings(&queue, "backlog", &[]).await;
+    assert!(
+        found.iter().all(|f| f["code"] != "kind_unknown"),
+        "without a worker it is the queue that is not served: {found:#?}"
+    );
+    let worker = "select rowlock.register_worker('w', 'host-w', 7, '0.1.0', '{mail*}', '{email, report}', 10)";
+    sql(&queue, worker).await;
+    let (code, found) = findings(&queue, "backlog", &[]).await;
+    assert_eq!(code, 10, "it is young yet: {found:#?}");
+    let evidence = &the(&found, "kind_unknown")["evidence"];
+    assert_eq!(evidence["kind"], "emial");
+    assert_eq!(evidence["jobs"], 2);
+    assert_eq!(evidence["kinds_known"], json!(["email", "report"]));
+
+    queue
+        .set_clock_ahead(Duration::from_secs(120))
+        .await
+        .unwrap();
+    let seen = "update rowlock.worker set seen_at = rowlock.clock()";
+    sql(&queue, seen).await;
+    let (code, _) = findings(&queue, "backlog", &[]).await;
+    assert_eq!(code, 20, "it has waited long enough");
+
+    // Somebody paused it: that is why, and meant.
+    sql(
+        &queue,
+        "select rowlock.set_queue('mail.eu', '{\"kinds\": {\"emial\": {\"paused\": true}}}')",
+    )
+    .await;
+    let (code, found) = findings(&queue, "backlog", &[]).await;
+    assert_eq!((code, found.len()), (0, 0), "{found:#?}");
+    sql(
+        &queue,
+        "select rowlock.set_queue('mail.eu', '{\"kinds\": {\"emial\": null}}')",
+    )
+    .await;
+    // One that takes any kind will do.
+    sql(&queue, A_WORKER).await;
+    let (code, found) = findings(&queue, "backlog", &[]).await;
+    assert_eq!((code, found.len()), (0, 0), "{found:#?}");
+}
+
+#[tokio::test]
 async fn a_growing_backlog_is_found() {
     let queue = TestQueue::new().await.unwrap();
     sql(&queue, A_WORKER).await;
