@@ -195,6 +195,7 @@ impl Hand {
     async fn start(stage: &Stage, jobs: u64) -> anyhow::Result<Self> {
         let mut process = Command::new(std::env::current_exe()?)
             .args(["bench", &format!("--{OPTION}")])
+            .env_remove("DATABASE_URL")
             .env_remove("ROWLOCK_SCHEMA")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -11,6 +11,7 @@ mod enqueue;
 mod features;
 mod figures;
 mod floor;
+mod html;
 mod idle;
 mod latency;
 mod ledger;
@@ -27,6 +28,7 @@ mod table;
 mod waits;
 mod watch;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -47,6 +49,7 @@ use stage::Stage;
     rowlock bench floor drain --jobs 1000000 --rounds 5\n  \
     rowlock bench pinned --rate 2000 --duration 10m --json\n  \
     rowlock bench latency --idle 1h\n  \
+    rowlock bench --rounds 3 --report measured.html\n  \
     rowlock bench -d postgres://localhost/scratch enqueue --producers 1,8,32,64")]
 pub(crate) struct Bench {
     /// What to measure; several, or none for the usual five.
@@ -92,6 +95,10 @@ pub(crate) struct Bench {
     /// How many idle workers are watched.
     #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     workers: u16,
+
+    /// Also write a report with plots, as one HTML file.
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
 
     /// What this program starts itself as, for worker processes.
     #[arg(long = crew::OPTION, hide = true, exclusive = true)]
@@ -170,12 +177,16 @@ impl Bench {
             "a benchmark works in a schema of its own, {}, which it drops: leave --schema and ROWLOCK_SCHEMA out",
             stage::SCHEMA
         );
+        let place = self.report.as_deref().map(html::Place::take).transpose()?;
         let stage = Stage::set(global, signals::hear()?, self.payload as usize).await?;
         let measured = self.measure(&stage).await;
         // Also when something went wrong: nothing of ours stays in somebody's database.
         let struck = stage.strike().await;
         let report = measured?;
         struck?;
+        if let Some(place) = place {
+            place.write(&report)?;
+        }
         match global.format() {
             Format::Json => output::json(&report)?,
             Format::Table => table::print(&report),

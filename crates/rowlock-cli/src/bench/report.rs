@@ -136,7 +136,7 @@ impl Report {
 
     pub(super) fn add(&mut self, line: Line) {
         let known = |name: &&str| FIGURES.iter().any(|(known, _)| known == name);
-        debug_assert!(line.figures.keys().all(|name| known(&name)), "{line:?}");
+        debug_assert!(line.figures.keys().all(known), "{line:?}");
         // Where standard error is gone, there is nobody to tell.
         let _ = std::io::Write::write_all(
             &mut std::io::stderr(),

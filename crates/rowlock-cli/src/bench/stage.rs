@@ -365,7 +365,42 @@ async fn open_wal(sql: &tokio_postgres::Client) -> Wal {
 
 #[cfg(test)]
 mod tests {
-    use super::number;
+    use rowlock_testkit::TestDb;
+
+    use super::*;
+    use crate::bench::signals;
+    use crate::connect::Database;
+
+    #[tokio::test]
+    async fn what_was_not_acknowledged_is_noticed() {
+        let db = TestDb::new().await.unwrap();
+        let database = Database {
+            database: Some(db.url().to_owned()),
+            schema: None,
+        };
+        let global = Global {
+            database,
+            json: false,
+        };
+        let stage = Stage::set(&global, signals::hear().unwrap(), 16)
+            .await
+            .unwrap();
+        let ledger = Ledger::new(3);
+        (0..3).for_each(|n| ledger.ran(n));
+        stage.check_acknowledged(&ledger, 3, false).await.unwrap();
+        let said = |checked: anyhow::Result<()>| checked.unwrap_err().to_string();
+
+        let unkept = said(stage.check_acknowledged(&ledger, 3, true).await);
+        assert!(unkept.contains("has 0 entries of 0 jobs"), "{unkept}");
+        stage.load(3).await.unwrap();
+        let left = said(stage.check_acknowledged(&ledger, 3, false).await);
+        assert!(left.contains("3 jobs are left"), "{left}");
+        let mut stopped = Stopped::default();
+        stopped.unsettled = 2;
+        let unsettled = said(stage.check(&ledger, 3, stopped, false).await);
+        assert!(unsettled.contains("2 jobs were not settled"), "{unsettled}");
+        stage.strike().await.unwrap();
+    }
 
     #[test]
     fn numbers_are_read() {

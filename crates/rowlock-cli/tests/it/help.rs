@@ -6,6 +6,7 @@ use crate::support::{program, run};
 async fn help_of_each_command() {
     for command in [
         &["work"][..],
+        &["bench"],
         &["enqueue"],
         &["config"],
         &["config", "check"],
