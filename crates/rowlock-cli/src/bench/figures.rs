@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 pub(super) type Figures = BTreeMap<&'static str, f64>;
 
 /// Every name there is, and what it means. The guide lists them too.
-pub(super) const FIGURES: [(&str, &str); 44] = [
+pub(super) const FIGURES: [(&str, &str); 46] = [
     ("seconds", "from the start to the last durable answer"),
     ("per_second", "jobs in each second"),
     (
@@ -90,6 +90,14 @@ pub(super) const FIGURES: [(&str, &str); 44] = [
     (
         "postgres_cpu_of_clean",
         "CPU of Postgres for each job, against the same",
+    ),
+    (
+        "start_p99_worst_of_clean",
+        "p99 in the worst tenth of the time, against p99 with nobody",
+    ),
+    (
+        "postgres_cpu_worst_of_clean",
+        "CPU in the worst tenth of the time, against the same",
     ),
     ("of_one", "share of one worker process"),
     (

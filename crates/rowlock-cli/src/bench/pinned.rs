@@ -3,7 +3,7 @@
 
 use super::Session;
 use super::offered;
-use super::report::Line;
+use super::report::{Line, Window};
 use super::stage::Stage;
 
 const WHO: [(Who, &str); 3] = [
@@ -38,17 +38,31 @@ async fn at_a_rate(session: &mut Session<'_>) -> anyhow::Result<()> {
         line.windows = offered.windows;
         let now = (line.get("start_p99_ms"), line.get("postgres_cpu_us"));
         let (wait, cpu) = *clean.get_or_insert(now);
-        for (name, now, clean) in [
-            ("start_p99_of_clean", now.0, wait),
-            ("postgres_cpu_of_clean", now.1, cpu),
-        ] {
-            if let (Some((now, clean)), true) = (now.zip(clean), who != Who::Nobody) {
-                line.figures.insert(name, now / clean);
+        if who != Who::Nobody {
+            let (worst_wait, worst_cpu) = (
+                worst(&line.windows, "start_p99_ms"),
+                worst(&line.windows, "postgres_cpu_us"),
+            );
+            for (name, now, clean) in [
+                ("start_p99_of_clean", now.0, wait),
+                ("start_p99_worst_of_clean", worst_wait, wait),
+                ("postgres_cpu_of_clean", now.1, cpu),
+                ("postgres_cpu_worst_of_clean", worst_cpu, cpu),
+            ] {
+                if let Some((now, clean)) = now.zip(clean) {
+                    line.figures.insert(name, now / clean);
+                }
             }
         }
         session.report.add(line);
     }
     Ok(())
+}
+
+/// The largest value over time.
+fn worst(windows: &[Window], name: &str) -> Option<f64> {
+    let values = windows.iter().filter_map(|w| w.figures.get(name).copied());
+    values.reduce(f64::max)
 }
 
 async fn drains(session: &mut Session<'_>) -> anyhow::Result<()> {

@@ -39,7 +39,7 @@ pub(super) async fn work_off(
     finished: &[u64],
     history: bool,
 ) -> anyhow::Result<Figures> {
-    let _bar = crate::progress::of("worker processes at work", None);
+    let _bar = super::watch::spinner("worker processes at work");
     let left = jobs - finished.len() as u64;
     let mut crew = Crew::start(stage, processes, jobs).await?;
     let meter = Meter::read(stage).await?;

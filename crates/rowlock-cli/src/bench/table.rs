@@ -4,7 +4,7 @@ use super::report::{Line, Report};
 use crate::{output, say};
 
 /// How each comparison is said.
-const SHARES: [(&str, &str); 9] = [
+const SHARES: [(&str, &str); 11] = [
     ("of_floor", "of the floor"),
     ("of_plain", "of plain"),
     ("of_alone", "of the transaction alone"),
@@ -12,6 +12,8 @@ const SHARES: [(&str, &str); 9] = [
     ("of_clean", "of clean"),
     ("start_p99_of_clean", "× p99 of clean"),
     ("postgres_cpu_of_clean", "× CPU of clean"),
+    ("start_p99_worst_of_clean", "× p99 at worst"),
+    ("postgres_cpu_worst_of_clean", "× CPU at worst"),
     ("of_one", "× one process"),
     ("claim_of_small", "× claim at the small backlog"),
 ];

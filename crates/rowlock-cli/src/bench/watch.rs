@@ -29,6 +29,16 @@ pub(super) fn bar(doing: &str, total: u64, look: impl Fn() -> u64 + Send + 'stat
     Watch { bar, looking }
 }
 
+/// For what cannot be looked at without disturbing it.
+pub(super) fn spinner(doing: &'static str) -> Watch {
+    let bar = ProgressBar::new_spinner().with_message(doing);
+    bar.enable_steady_tick(Duration::from_millis(200));
+    Watch {
+        bar,
+        looking: tokio::spawn(async {}),
+    }
+}
+
 impl Drop for Watch {
     fn drop(&mut self) {
         self.looking.abort();

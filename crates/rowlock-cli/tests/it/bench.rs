@@ -6,21 +6,14 @@ use serde_json::Value;
 use crate::support::{Ran, program, run};
 
 /// Few and short, so that it is quick.
-const SMALL: [&str; 8] = [
-    "--jobs",
-    "300",
-    "--samples",
-    "5",
-    "--duration",
-    "300ms",
-    "--rate",
-    "400",
-];
+const JOBS: [&str; 2] = ["--jobs", "300"];
+const AT_A_RATE: [&str; 4] = ["--rate", "400", "--duration", "300ms"];
+const SAMPLES: [&str; 2] = ["--samples", "5"];
 
 async fn bench(queue: &TestQueue, arguments: &[&str]) -> Ran {
     let mut command = program(
         std::env::temp_dir().as_path(),
-        &[&["bench"][..], &SMALL, arguments].concat(),
+        &[&["bench"], arguments].concat(),
     );
     command.env("DATABASE_URL", queue.db().url());
     run(command).await
@@ -99,7 +92,7 @@ const STARTS: [&str; 5] = [
 
 #[tokio::test]
 async fn floor() {
-    let lines = lines("floor", &[]).await;
+    let lines = lines("floor", &JOBS).await;
     assert_cases(
         &lines,
         &[
@@ -116,7 +109,7 @@ async fn floor() {
 
 #[tokio::test]
 async fn enqueue() {
-    let lines = lines("enqueue", &["--producers", "1,3"]).await;
+    let lines = lines("enqueue", &[&JOBS[..], &["--producers", "1,3"]].concat()).await;
     assert_cases(
         &lines,
         &[
@@ -145,7 +138,7 @@ async fn enqueue() {
 
 #[tokio::test]
 async fn drain_without_and_with_history() {
-    let lines = lines("drain", &["--payload", "500"]).await;
+    let lines = lines("drain", &[&JOBS[..], &["--payload", "500"]].concat()).await;
     assert_cases(&lines, &["history off", "history kept"]);
     for line in &lines {
         assert_figures(line, &COST);
@@ -156,7 +149,7 @@ async fn drain_without_and_with_history() {
 
 #[tokio::test]
 async fn steady() {
-    let lines = lines("steady", &["--history"]).await;
+    let lines = lines("steady", &[&JOBS[..], &AT_A_RATE, &["--history"]].concat()).await;
     assert_cases(
         &lines,
         &[
@@ -187,7 +180,7 @@ fn assert_windows(line: &Value) {
 
 #[tokio::test]
 async fn latency_to_the_start_and_to_the_completion() {
-    let lines = lines("latency", &["--idle", "100ms"]).await;
+    let lines = lines("latency", &[&SAMPLES[..], &["--idle", "100ms"]].concat()).await;
     assert_cases(&lines, &["idle queue, after 100ms"]);
     assert_eq!(lines[0]["jobs"], 5);
     assert_figures(&lines[0], &STARTS);
@@ -209,7 +202,7 @@ async fn latency_to_the_start_and_to_the_completion() {
 
 #[tokio::test]
 async fn pinned() {
-    let lines = lines("pinned", &[]).await;
+    let lines = lines("pinned", &[&JOBS[..], &AT_A_RATE].concat()).await;
     assert_cases(
         &lines,
         &[
@@ -227,13 +220,21 @@ async fn pinned() {
     for line in &lines[..3] {
         assert_windows(line);
     }
-    assert_figures(&lines[1], &["start_p99_of_clean", "postgres_cpu_of_clean"]);
+    assert_figures(
+        &lines[1],
+        &[
+            "start_p99_of_clean",
+            "start_p99_worst_of_clean",
+            "postgres_cpu_of_clean",
+            "postgres_cpu_worst_of_clean",
+        ],
+    );
     assert_figures(&lines[8], &["of_clean"]);
 }
 
 #[tokio::test]
 async fn backlog() {
-    let lines = lines("backlog", &[]).await;
+    let lines = lines("backlog", &JOBS).await;
     assert_cases(&lines, &["150 waiting", "300 waiting"]);
     for line in &lines {
         assert_figures(line, &COST);
@@ -251,7 +252,7 @@ async fn backlog() {
 
 #[tokio::test]
 async fn processes() {
-    let lines = lines("processes", &[]).await;
+    let lines = lines("processes", &JOBS).await;
     assert_cases(
         &lines,
         &["1 process", "2 processes", "4 processes", "8 processes"],
@@ -264,14 +265,14 @@ async fn processes() {
 
 #[tokio::test]
 async fn mixed() {
-    let lines = lines("mixed", &[]).await;
+    let lines = lines("mixed", &JOBS).await;
     assert_eq!(lines.len(), 1);
     assert_figures(&lines[0], &COST);
 }
 
 #[tokio::test]
 async fn features() {
-    let lines = lines("features", &[]).await;
+    let lines = lines("features", &JOBS).await;
     assert_eq!(lines[0]["case"], "plain");
     assert!(lines.len() > 10, "{lines:?}");
     for line in &lines {
@@ -282,7 +283,7 @@ async fn features() {
 
 #[tokio::test]
 async fn idle_workers() {
-    let lines = lines("idle", &["--workers", "2"]).await;
+    let lines = lines("idle", &["--workers", "2", "--duration", "300ms"]).await;
     assert_cases(&lines, &["2 idle workers"]);
     assert_figures(&lines[0], &["postgres_cpu_percent", "client_cpu_percent"]);
 }
@@ -290,7 +291,11 @@ async fn idle_workers() {
 #[tokio::test]
 async fn rounds_have_a_spread_and_know_the_floor() {
     let queue = TestQueue::new().await.unwrap();
-    let ran = bench(&queue, &["drain", "floor", "--rounds", "2", "--json"]).await;
+    let ran = bench(
+        &queue,
+        &[&["drain", "floor", "--rounds", "2", "--json"][..], &JOBS].concat(),
+    )
+    .await;
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     let report: Value = serde_json::from_str(&ran.out).expect("JSON");
     assert_eq!(report["rounds"], 2);
@@ -311,7 +316,17 @@ async fn a_table_and_a_report_for_people() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("measured.html");
     let path = path.to_str().unwrap();
-    let ran = bench(&queue, &["steady", "latency", "--report", path]).await;
+    let ran = bench(
+        &queue,
+        &[
+            &["steady", "latency", "--report", path][..],
+            &JOBS,
+            &AT_A_RATE,
+            &SAMPLES,
+        ]
+        .concat(),
+    )
+    .await;
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     for text in [
         "scenario",
@@ -348,6 +363,16 @@ async fn mistakes_are_explained_before_anything_happens() {
         (&["--rate", "0"], 2, "0 is not in 1..=1000000"),
         (&["--payload", "3"], 2, "3 is not in 16..=1000000"),
         (&["--rounds", "0"], 2, "0 is not in 1..=1000"),
+        (
+            &["drain", "idle", "--rate", "5"],
+            1,
+            "--rate means nothing here: it is for steady, pinned",
+        ),
+        (
+            &["drain", "--history"],
+            1,
+            "--history means nothing here: it is for enqueue, steady",
+        ),
         (&["drian"], 2, "invalid value 'drian'"),
         (
             &["--schema", "billing"],

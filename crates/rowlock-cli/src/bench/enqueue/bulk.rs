@@ -7,6 +7,7 @@ use super::super::figures::Figures;
 use super::super::meter::Meter;
 use super::super::report::Line;
 use super::super::stage::{KIND, QUEUE, SCHEMA, Stage};
+use super::super::watch;
 use super::expect;
 
 const BATCH: u64 = 100;
@@ -28,6 +29,7 @@ pub(super) async fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
     session.report.add(Line::new("enqueue", case, jobs, ours));
 
     stage.clear(history).await?;
+    let _bar = watch::spinner("by COPY");
     let meter = Meter::read(stage).await?;
     stage.client.bulk((0..jobs).map(|n| stage.job(n))).await?;
     let figures = meter.cost(stage, jobs, Instant::now()).await?;
@@ -39,6 +41,7 @@ pub(super) async fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
 }
 
 async fn batches(stage: &Stage, jobs: u64) -> anyhow::Result<Figures> {
+    let _bar = watch::spinner("in batches of 100");
     let meter = Meter::read(stage).await?;
     let mut n = 0;
     while n < jobs {
@@ -53,6 +56,7 @@ async fn batches(stage: &Stage, jobs: u64) -> anyhow::Result<Figures> {
 }
 
 async fn plain_batches(stage: &Stage, jobs: u64) -> anyhow::Result<Figures> {
+    let _bar = watch::spinner("plain INSERTs of 100 rows");
     let connection = stage.another().await?;
     let sql = format!(
         "insert into {SCHEMA}.job (queue, kind, payload) select '{QUEUE}', '{KIND}', p::jsonb from unnest($1::text[]) p returning id"

@@ -6,6 +6,8 @@
 mod rows;
 mod tid;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use anyhow::Context;
@@ -43,7 +45,7 @@ pub(super) async fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
 /// Each connection copies its share, in one transaction.
 async fn copy_in(stage: &Stage, jobs: u64, connections: usize) -> anyhow::Result<Figures> {
     let clients = stage.others(connections).await?;
-    let _bar = super::watch::bar("copying in", jobs, || 0);
+    let _bar = super::watch::spinner("copying in");
     let meter = Meter::read(stage).await?;
     let mut tasks = JoinSet::new();
     for (n, client) in clients.into_iter().enumerate() {
@@ -86,15 +88,21 @@ async fn claim_and_delete(stage: &Stage, jobs: u64) -> anyhow::Result<Figures> {
     for _ in 0..CONNECTIONS {
         hands.push(Hand::new(stage).await?);
     }
-    let _bar = super::watch::bar("claiming and deleting", jobs, || 0);
+    let done = Arc::new(AtomicU64::new(0));
+    let _bar = super::watch::bar("claiming and deleting", jobs, {
+        let done = done.clone();
+        move || done.load(Relaxed)
+    });
     let meter = Meter::read(stage).await?;
     let mut tasks = JoinSet::new();
     for (n, hand) in hands.into_iter().enumerate() {
         let share = |n: usize| tids.len() * n / CONNECTIONS;
         let mine = tids[share(n)..share(n + 1)].to_vec();
+        let done = done.clone();
         tasks.spawn(async move {
             for batch in mine.chunks(BATCH) {
                 hand.claim_and_delete(batch).await?;
+                done.fetch_add(batch.len() as u64, Relaxed);
             }
             anyhow::Ok(hand)
         });
