@@ -9,7 +9,7 @@ SHELL := /bin/bash
 
 ARGS ?=
 
-.PHONY: help demo bench test deps deps-test fmt lint unit doc schema
+.PHONY: help demo bench bench-peers test deps deps-test fmt lint unit doc schema
 
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,3 +43,6 @@ doc:
 
 schema: ## write sql/schema.sql anew after a change of the SQL
 	ROWLOCK_UPDATE_SCHEMA=1 cargo nextest run -p rowlock sql::dump
+
+bench-peers: deps ## Rowlock and its peers side by side, half an hour; ARGS="--quick" or ARGS="--only rowlock,pgmq --rounds 1"
+	python3 bench/peers/run.py $(ARGS)
