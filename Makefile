@@ -9,13 +9,16 @@ SHELL := /bin/bash
 
 ARGS ?=
 
-.PHONY: help demo test deps deps-test fmt lint unit doc schema
+.PHONY: help demo bench bench-peers test deps deps-test fmt lint unit doc schema
 
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 demo: deps ## a queue at work; ARGS="--duration 15s" ends by itself
 	cargo run --quiet --release -p rowlock-cli -- demo $(ARGS)
+
+bench: deps ## the queue and the machine's own limit, a few minutes; ARGS="drain --jobs 1000000" for something else
+	cargo run --quiet --release -p rowlock-cli -- bench $(if $(ARGS),$(ARGS),--jobs 100000 --samples 200 --duration 5s --rounds 3 --report target/bench.html)
 
 test: deps-test fmt lint unit doc ## everything that CI runs
 
@@ -40,3 +43,6 @@ doc:
 
 schema: ## write sql/schema.sql anew after a change of the SQL
 	ROWLOCK_UPDATE_SCHEMA=1 cargo nextest run -p rowlock sql::dump
+
+bench-peers: deps ## Rowlock and its peers side by side, half an hour; ARGS="--quick" or ARGS="--only rowlock,pgmq --rounds 1"
+	python3 bench/peers/run.py $(ARGS)

@@ -155,19 +155,12 @@ CREATE FUNCTION rowlock.claim(queues text[] DEFAULT '{default}'::text[], n integ
 CREATE FUNCTION rowlock.claim_batch(queues text[], wants integer[], want integer, worker bigint, token bigint, lease_ms integer DEFAULT NULL::integer, kinds text[] DEFAULT NULL::text[], suspects boolean DEFAULT true, after_at timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], after_id bigint[] DEFAULT NULL::bigint[], look_back_ms integer DEFAULT 0) RETURNS TABLE(queue text, id bigint, kind text, payload jsonb, priority smallint, attempt integer, failures smallint, crashes smallint, max_attempts smallint, run_at timestamp with time zone, created_at timestamp with time zone, lease_until timestamp with time zone, tid text, timeout_ms bigint, expires_at timestamp with time zone, tags text[], metadata jsonb, trace text, cursor_at timestamp with time zone[], cursor_id bigint[], parked integer, more boolean, clock timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
-    AS …;
-
-CREATE FUNCTION rowlock.claim_queue(from_queue text, want integer, worker bigint, token bigint, lease_ms integer, kinds text[], suspects boolean, after_at timestamp with time zone[], after_id bigint[], look_back_ms integer) RETURNS TABLE(queue text, id bigint, kind text, payload jsonb, priority smallint, attempt integer, failures smallint, crashes smallint, max_attempts smallint, run_at timestamp with time zone, created_at timestamp with time zone, lease_until timestamp with time zone, tid text, timeout_ms bigint, expires_at timestamp with time zone, tags text[], metadata jsonb, trace text, cursor_at timestamp with time zone[], cursor_id bigint[], parked integer, more boolean, clock timestamp with time zone)
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_indexscan TO 'off'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
-    SET enable_sort TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET enable_material TO 'off'
     SET jit TO 'off'
+    SET lock_timeout TO '20ms'
     AS …;
 
 CREATE FUNCTION rowlock.clear_history(source regclass, archive regclass, condition text, from_at timestamp with time zone, to_at timestamp with time zone, queues text[]) RETURNS bigint
@@ -345,6 +338,10 @@ CREATE FUNCTION rowlock.fail(queue text, ids bigint[], tokens bigint[], errors t
     SET jit TO 'off'
     AS …;
 
+CREATE FUNCTION rowlock.fate(lease_until timestamp with time zone, kind text, cancel_at timestamp with time zone, expires_at timestamp with time zone, crashes smallint, max_attempts smallint, now timestamp with time zone, kinds text[], paused text[], suspects boolean, max_crashes smallint, kind_settings jsonb, queue_attempts smallint) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN CASE WHEN (lease_until > now) THEN 0 WHEN ((kind <> ALL (kinds)) OR (kind = ANY (paused))) THEN 0 WHEN (cancel_at IS NOT NULL) THEN 2 WHEN (expires_at <= now) THEN 3 WHEN (lease_until = '-infinity'::timestamp with time zone) THEN 1 WHEN ((crashes + 1) >= COALESCE((max_crashes)::integer, GREATEST(2, (COALESCE(max_attempts, (((kind_settings -> kind) ->> 'max_attempts'::text))::smallint, queue_attempts))::integer))) THEN 4 WHEN suspects THEN 1 ELSE 0 END;
+
 CREATE FUNCTION rowlock.filter_time(filter jsonb, part text) RETURNS timestamp with time zone
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -371,9 +368,8 @@ CREATE FUNCTION rowlock.finish_done(queue text, ids bigint[], tokens bigint[], t
     SET enable_indexscan TO 'off'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
-    SET enable_hashjoin TO 'off'
+    SET enable_nestloop TO 'off'
     SET enable_mergejoin TO 'off'
-    SET enable_material TO 'off'
     SET jit TO 'off'
     AS …;
 
@@ -507,6 +503,20 @@ CREATE FUNCTION rowlock.lock_holder(job_id bigint, OUT locked boolean, OUT holde
 CREATE FUNCTION rowlock.longest_retention() RETURNS interval
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
+    AS …;
+
+CREATE FUNCTION rowlock.look(queue text, after_at timestamp with time zone[], after_id bigint[], most integer, now timestamp with time zone, kinds text[], paused text[], suspects boolean, max_crashes smallint, kind_settings jsonb, queue_attempts smallint, OUT take tid[], OUT other tid[], OUT clean boolean, OUT seen integer, OUT seen_ord bigint[], OUT seen_at timestamp with time zone[], OUT seen_id bigint[]) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_indexscan TO 'on'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_sort TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_material TO 'off'
+    SET jit TO 'off'
     AS …;
 
 CREATE FUNCTION rowlock.look_up_queue(name text) RETURNS rowlock.queue

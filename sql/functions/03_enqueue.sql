@@ -151,15 +151,17 @@ begin
   end if;
 
   -- One pass finds out whether there is an item that may break a rule, and only then it is worth asking which. A payload is
-  -- suspected for its size before it is measured, so all items have to be asked, not only the first suspect.
+  -- suspected for its size before it is measured, so all items have to be asked, not only the first suspect. (The unnests stand in
+  -- a select list because there they are not stored first, as they are in FROM; and one search of all kinds is a tenth of one for
+  -- each: together a sixth of the time of a batch.)
   select 1 into v_bad
-    from unnest(kinds, payloads, priorities, run_ats) as i (kind, payload, priority, run_at)
-   where kind is null or kind = '' or octet_length(kind) > 200 or kind ~ '[[:cntrl:]]'
+    from (select unnest(kinds) as kind, unnest(payloads) as payload, unnest(priorities) as priority, unnest(run_ats) as run_at) i
+   where kind is null or kind = '' or octet_length(kind) > 200
       or payload is null or jsonb_typeof(payload) <> 'object' or pg_column_size(payload) > v_queue.max_payload_bytes / 4
       or priority not between -4 and 4
       or run_at not between '2000-01-01 00:00:00+00' and '2999-12-31 00:00:00+00'
    limit 1;
-  if found then
+  if found or array_to_string(kinds, '') ~ '[[:cntrl:]]' then
     perform rowlock.check_name('kind', k) from unnest(kinds) k;
     perform rowlock.refuse('priority', p::text, 'is out of range: it must be from -4 to 4') from unnest(priorities) p where p not between -4 and 4;
     perform rowlock.check_time('run_at', r) from unnest(run_ats) r;
@@ -170,7 +172,7 @@ begin
     return query
       insert into rowlock.job (queue, kind, payload, priority, created_at, run_at)
       select enqueue_batch.queue, i.kind, i.payload, coalesce(i.priority, 0), v_now, coalesce(i.run_at, v_now)
-        from unnest(kinds, payloads, priorities, run_ats) as i (kind, payload, priority, run_at)
+        from (select unnest(kinds) as kind, unnest(payloads) as payload, unnest(priorities) as priority, unnest(run_ats) as run_at) i
       returning job.id, false;
   else
     return query

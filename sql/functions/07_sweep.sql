@@ -9,7 +9,7 @@
 -- the other waiting for ever: with overdue = true (a worker says so when it could not scan a queue for long) a time that is
 -- less than two seconds away is ignored. One further away is the price of a dear scan, and is respected.
 
--- Returns rows as claim_queue does. Its last row has more = null when it was not this caller's turn.
+-- Returns rows as claim_batch does. Its last row has more = null when it was not this caller's turn.
 create or replace function rowlock.sweep(
   from_queue text, want integer, worker bigint, token bigint, lease_ms integer default null, kinds text[] default null,
   overdue boolean default false
@@ -49,10 +49,10 @@ begin
   -- Others may skip this round from now on, not only when it is over.
   perform setval(v_due, (extract(epoch from c_began) * 1000)::bigint + 1000);
 
-  -- claim_queue visits a bounded number of rows; go on from where it stopped until there is nothing more or no more room.
+  -- claim_batch visits a bounded number of rows; go on from where it stopped until there is nothing more or no more room.
   loop
     for v_job in
-      select * from rowlock.claim_queue(from_queue, v_left, worker, sweep.token, sweep.lease_ms, sweep.kinds, true, v_at, v_id, 0)
+      select * from rowlock.claim_batch(array[from_queue], array[v_left], v_left, worker, sweep.token, sweep.lease_ms, sweep.kinds, true, v_at, v_id)
     loop
       if v_job.id is null then
         v_at := v_job.cursor_at;

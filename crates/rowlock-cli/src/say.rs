@@ -24,6 +24,17 @@ pub(crate) fn span(span: SignedDuration) -> String {
     }
 }
 
+/// An error with its causes.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(e) = cause {
+        text = format!("{text}: {e}");
+        cause = e.source();
+    }
+    text
+}
+
 /// A span given in milliseconds.
 pub(crate) fn ms(ms: i64) -> String {
     span(SignedDuration::from_millis(ms))

@@ -1,30 +1,15 @@
-//! Jobs out: a backlog worked off by one worker with default settings.
+//! Jobs out: a backlog worked off by one worker with default settings, without and with a history.
 
-use std::sync::Arc;
+use super::Session;
+use super::report::Line;
 
-use super::ledger::Ledger;
-use super::meter::Meter;
-use super::report::Report;
-use super::stage::{SCHEMA, Stage};
-
-pub(super) async fn run(stage: &Stage, report: &mut Report, jobs: u64) -> anyhow::Result<()> {
-    stage.client.bulk((0..jobs).map(|n| stage.job(n))).await?;
-    let _ = stage.sql.batch_execute("checkpoint").await;
-    let ledger = Arc::new(Ledger::new(jobs));
-    let worker = stage.worker(&ledger)?;
-    let meter = Meter::read(stage).await?;
-    let stopped = worker.drain().await?;
-    let cost = meter.cost(stage, jobs).await?;
-    ledger.check(jobs)?;
-    anyhow::ensure!(
-        stopped.unsettled == 0,
-        "{} jobs were not settled",
-        stopped.unsettled
-    );
-    let left = stage
-        .count(&format!("select count(*) from {SCHEMA}.job"))
-        .await?;
-    anyhow::ensure!(left == 0, "{left} jobs are left");
-    report.add("drain, 1 worker", jobs, Some(cost), None);
+pub(super) async fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
+    let jobs = session.options.jobs;
+    for (history, case) in [(false, "history off"), (true, "history kept")] {
+        session.stage.clear(history).await?;
+        session.stage.load(jobs).await?;
+        let figures = session.stage.work_off(jobs, history).await?;
+        session.report.add(Line::new("drain", case, jobs, figures));
+    }
     Ok(())
 }

@@ -3,128 +3,113 @@
 //! Each scenario runs in a schema of its own, `rowlock_bench`, which is made anew and dropped afterwards. Compare ratios within one run:
 //! absolute numbers belong to the machine and the moment.
 
+mod backlog;
+mod cpu;
+mod crew;
 mod drain;
 mod enqueue;
+mod features;
+mod figures;
+mod floor;
+mod html;
+mod idle;
 mod latency;
 mod ledger;
 mod meter;
+mod mixed;
+mod offered;
+mod options;
 mod pinned;
+mod processes;
 mod report;
+mod signals;
 mod stage;
 mod steady;
-
-use std::time::Duration;
-
-use clap::{Args, ValueEnum};
+mod table;
+mod waits;
+mod watch;
 
 use crate::Global;
 use crate::exit::Exit;
 use crate::output::{self, Format};
+pub(crate) use options::Bench;
+use options::{Options, Scenario};
 use report::Report;
 use stage::Stage;
 
-/// Measure the queue: throughput, latency, CPU, write-ahead log, with and without what makes other queues slow.
-///
-/// With no database given, starts a private PostgreSQL with durable commits. Every scenario checks that each job ran exactly once.
-#[derive(Args)]
-#[command(after_help = "Examples:\n  \
-    rowlock bench                          # enqueue, drain, steady and latency\n  \
-    rowlock bench drain --jobs 1000000\n  \
-    rowlock bench pinned --rate 2000 --duration 60s --json\n  \
-    rowlock bench -d postgres://localhost/scratch enqueue --producers 32")]
-pub(crate) struct Bench {
-    /// What to measure; several, or none for the usual four.
-    #[arg(value_enum)]
-    scenarios: Vec<Scenario>,
-
-    /// How many jobs a scenario works through.
-    #[arg(long, default_value_t = 200_000, value_name = "N")]
-    jobs: u64,
-
-    /// Producers at once, where jobs are enqueued one by one.
-    #[arg(long, default_value_t = 8, value_name = "N")]
-    producers: usize,
-
-    /// Jobs per second, where they are offered at a constant rate.
-    #[arg(long, default_value_t = 2000, value_name = "N")]
-    rate: u64,
-
-    /// How long a scenario with a constant rate lasts.
-    #[arg(long, default_value = "10s", value_parser = crate::times::span, value_name = "TIME")]
-    duration: Duration,
-
-    /// Keep finished jobs in the history.
-    #[arg(long)]
-    history: bool,
-
-    /// Bytes of payload in each job.
-    #[arg(long, default_value_t = 16, value_name = "BYTES")]
-    payload: usize,
+/// What a scenario needs.
+struct Session<'a> {
+    stage: &'a Stage,
+    options: &'a Options,
+    report: &'a mut Report,
 }
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Scenario {
-    /// Jobs in: one by one, in batches of 100, by COPY.
-    Enqueue,
-    /// Jobs out: a backlog worked off by one worker with default settings.
-    Drain,
-    /// Producers and a worker together, flat out.
-    Steady,
-    /// From before the enqueue to the start of the handler, on an idle queue.
-    Latency,
-    /// A constant rate while a reader, then a writer, holds vacuum back.
-    Pinned,
-}
-
-const USUAL: [Scenario; 4] = [
-    Scenario::Enqueue,
-    Scenario::Drain,
-    Scenario::Steady,
-    Scenario::Latency,
-];
 
 impl Bench {
     pub(crate) async fn run(self, global: &Global) -> anyhow::Result<Exit> {
-        anyhow::ensure!(
-            (1..=100_000_000).contains(&self.jobs),
-            "--jobs must be from 1 to 100000000"
-        );
-        anyhow::ensure!(
-            (1..=256).contains(&self.producers),
-            "--producers must be from 1 to 256"
-        );
-        anyhow::ensure!(
-            (1..=1_000_000).contains(&self.rate),
-            "--rate must be from 1 to 1000000"
-        );
-        let scenarios = if self.scenarios.is_empty() {
-            USUAL.to_vec()
-        } else {
-            self.scenarios.clone()
-        };
-        let stage = Stage::set(global, self.history, self.payload).await?;
-        let mut report = Report::new(&stage).await?;
-        for scenario in scenarios {
-            stage.clear().await?;
-            match scenario {
-                Scenario::Enqueue => {
-                    enqueue::run(&stage, &mut report, self.jobs, self.producers).await?;
-                }
-                Scenario::Drain => drain::run(&stage, &mut report, self.jobs).await?,
-                Scenario::Steady => {
-                    steady::run(&stage, &mut report, self.jobs, self.producers).await?;
-                }
-                Scenario::Latency => latency::run(&stage, &mut report, self.jobs.min(2000)).await?,
-                Scenario::Pinned => {
-                    pinned::run(&stage, &mut report, self.rate, self.duration).await?;
-                }
-            }
+        if self.worker_process {
+            crew::be_one().await?;
+            return Ok(Exit::Success);
         }
-        stage.strike().await?;
+        let schema = global.database.schema.as_deref();
+        anyhow::ensure!(
+            schema.is_none_or(|s| s == stage::SCHEMA),
+            "a benchmark works in a schema of its own, {}, which it drops: leave --schema and ROWLOCK_SCHEMA out",
+            stage::SCHEMA
+        );
+        let options = self.options()?;
+        let place = self.report.as_deref().map(html::Place::take).transpose()?;
+        let stage = Stage::set(global, signals::hear()?, options.payload).await?;
+        let measured = tokio::select! {
+            measured = measure(&stage, &options, self.rounds) => measured,
+            _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+        };
+        // Also when something went wrong: nothing of ours stays in somebody's database.
+        let struck = stage.strike().await;
+        let report = measured?;
+        struck?;
+        if let Some(place) = place {
+            place.write(&report)?;
+        }
         match global.format() {
             Format::Json => output::json(&report)?,
-            Format::Table => report.print(),
+            Format::Table => table::print(&report),
         }
         Ok(Exit::Success)
+    }
+}
+
+async fn measure(stage: &Stage, options: &Options, rounds: u16) -> anyhow::Result<Report> {
+    let mut report = Report::new(stage).await?;
+    for _ in 0..rounds {
+        report.begin_round();
+        for scenario in &options.scenarios {
+            let mut session = Session {
+                stage,
+                options,
+                report: &mut report,
+            };
+            scenario.run(&mut session).await?;
+        }
+        report.end_round();
+    }
+    report.finish();
+    Ok(report)
+}
+
+impl Scenario {
+    async fn run(self, session: &mut Session<'_>) -> anyhow::Result<()> {
+        match self {
+            Self::Floor => floor::run(session).await,
+            Self::Enqueue => enqueue::run(session).await,
+            Self::Drain => drain::run(session).await,
+            Self::Steady => steady::run(session).await,
+            Self::Latency => latency::run(session).await,
+            Self::Pinned => pinned::run(session).await,
+            Self::Backlog => backlog::run(session).await,
+            Self::Processes => processes::run(session).await,
+            Self::Mixed => mixed::run(session).await,
+            Self::Features => features::run(session).await,
+            Self::Idle => idle::run(session).await,
+        }
     }
 }

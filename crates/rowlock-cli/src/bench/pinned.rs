@@ -1,97 +1,141 @@
-//! A constant rate while somebody holds vacuum back: the way Postgres queues die.
+//! Somebody holds vacuum back, the way Postgres queues die: a reader with an old snapshot, then a writer with an open transaction. A constant rate for
+//! a while, and a backlog worked off before and after as many jobs have left their dead rows behind.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use tokio::time::Instant;
-
-use super::ledger::Ledger;
-use super::meter::Meter;
-use super::report::{Latency, Report};
+use super::Session;
+use super::offered;
+use super::report::{Line, Window};
 use super::stage::Stage;
 
-pub(super) async fn run(
-    stage: &Stage,
-    report: &mut Report,
-    rate: u64,
-    duration: Duration,
-) -> anyhow::Result<()> {
-    offered(stage, report, rate, duration, "nobody").await?;
-    stage.clear().await?;
-    let reader = stage.another().await?;
-    reader
-        .batch_execute("begin isolation level repeatable read; select count(*) from pg_class")
-        .await?;
-    offered(stage, report, rate, duration, "a reader").await?;
-    drop(reader);
-    stage.clear().await?;
-    let writer = stage.another().await?;
-    writer
-        .batch_execute(
-            "create temp table if not exists pin (n int); begin; insert into pin values (1)",
-        )
-        .await?;
-    offered(stage, report, rate, duration, "a writer").await?;
+const WHO: [(Who, &str); 3] = [
+    (Who::Nobody, "nobody"),
+    (Who::Reader, "a reader"),
+    (Who::Writer, "a writer"),
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Who {
+    Nobody,
+    Reader,
+    Writer,
+}
+
+pub(super) async fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
+    at_a_rate(session).await?;
+    drains(session).await
+}
+
+async fn at_a_rate(session: &mut Session<'_>) -> anyhow::Result<()> {
+    let (stage, options) = (session.stage, session.options);
+    let mut clean: Option<(Option<f64>, Option<f64>)> = None;
+    for (who, name) in WHO {
+        stage.clear(options.history).await?;
+        let pin = Pin::hold(stage, who).await?;
+        let offered =
+            offered::offer(stage, options.rate, options.duration, options.history).await?;
+        pin.release(stage).await?;
+        let case = format!("{} a second, held back by {name}", options.rate);
+        let mut line = Line::new("pinned", case, offered.jobs, offered.figures);
+        line.windows = offered.windows;
+        let now = (line.get("start_p99_ms"), line.get("postgres_cpu_us"));
+        let (wait, cpu) = *clean.get_or_insert(now);
+        if who != Who::Nobody {
+            let (worst_wait, worst_cpu) = (
+                worst(&line.windows, "start_p99_ms"),
+                worst(&line.windows, "postgres_cpu_us"),
+            );
+            for (name, now, clean) in [
+                ("start_p99_of_clean", now.0, wait),
+                ("start_p99_worst_of_clean", worst_wait, wait),
+                ("postgres_cpu_of_clean", now.1, cpu),
+                ("postgres_cpu_worst_of_clean", worst_cpu, cpu),
+            ] {
+                if let Some((now, clean)) = now.zip(clean) {
+                    line.figures.insert(name, now / clean);
+                }
+            }
+        }
+        session.report.add(line);
+    }
     Ok(())
 }
 
-/// Offers jobs at a constant rate, in batches of a few every 5 ms, and measures how long each waits.
-async fn offered(
-    stage: &Stage,
-    report: &mut Report,
-    rate: u64,
-    duration: Duration,
-    who: &str,
-) -> anyhow::Result<()> {
-    let jobs = (rate as f64 * duration.as_secs_f64()) as u64;
-    let ledger = Arc::new(Ledger::new(jobs));
-    let worker = stage.worker(&ledger)?.start().await?;
-    let meter = Meter::read(stage).await?;
-    let began = Instant::now();
-    let mut enqueued_us = Vec::with_capacity(usize::try_from(jobs).unwrap_or(0));
-    let mut n = 0;
-    while n < jobs {
-        tokio::time::sleep_until(began + Duration::from_secs_f64(n as f64 / rate as f64)).await;
-        let due = ((began.elapsed().as_secs_f64() * rate as f64) as u64 + 1)
-            .min(jobs)
-            .max(n + 1);
-        let before = ledger.now_us();
-        stage
-            .client
-            .enqueue_all((n..due).map(|n| stage.job(n)))
-            .await?;
-        enqueued_us.extend(std::iter::repeat_n(
-            before,
-            usize::try_from(due - n).unwrap_or(0),
-        ));
-        n = due;
+/// The largest value over time.
+fn worst(windows: &[Window], name: &str) -> Option<f64> {
+    let values = windows.iter().filter_map(|w| w.figures.get(name).copied());
+    values.reduce(f64::max)
+}
+
+async fn drains(session: &mut Session<'_>) -> anyhow::Result<()> {
+    let (stage, jobs, history) = (session.stage, session.options.jobs, session.options.history);
+    let mut clean: Vec<f64> = Vec::new();
+    for (who, name) in WHO {
+        stage.clear(history).await?;
+        let pin = Pin::hold(stage, who).await?;
+        for (time, when) in ["first", "again, over its dead rows"]
+            .into_iter()
+            .enumerate()
+        {
+            stage.load(jobs).await?;
+            let mut figures = stage.work_off_again(jobs, history, time as u64).await?;
+            let rate = figures.get("per_second").copied().unwrap_or(0.0);
+            match clean.get(time) {
+                Some(clean) => figures.insert("of_clean", rate / clean),
+                None => {
+                    clean.push(rate);
+                    None
+                }
+            };
+            let case = format!("drain {when}, held back by {name}");
+            session.report.add(Line::new("pinned", case, jobs, figures));
+        }
+        pin.release(stage).await?;
     }
-    worker.drained().await;
-    let cost = meter.cost(stage, jobs).await?;
-    worker.shutdown().await;
-    ledger.check(jobs)?;
-    let waits = |range: std::ops::Range<u64>| {
-        range
-            .filter_map(|n| {
-                Some(
-                    ledger
-                        .started_us(n)?
-                        .saturating_sub(enqueued_us[usize::try_from(n).ok()?]),
-                )
-            })
-            .collect()
-    };
-    report.add(
-        format!("{rate}/s, vacuum held back by {who}"),
-        jobs,
-        Some(cost),
-        Latency::of(waits(0..jobs)),
-    );
-    report.add(
-        format!("… its last fifth, {who}"),
-        jobs / 5,
-        None,
-        Latency::of(waits(jobs - jobs / 5..jobs)),
-    );
     Ok(())
+}
+
+/// A transaction that keeps vacuum from removing what has died since.
+struct Pin(Option<(tokio_postgres::Client, i32)>);
+
+impl Pin {
+    async fn hold(stage: &Stage, who: Who) -> anyhow::Result<Self> {
+        let sql = match who {
+            Who::Nobody => return Ok(Self(None)),
+            Who::Reader => "begin isolation level repeatable read; select count(*) from pg_class",
+            Who::Writer => {
+                "create temp table if not exists pin (n int); begin; insert into pin values (1)"
+            }
+        };
+        let client = stage.another().await?;
+        // A server may end transactions that do nothing.
+        client
+            .batch_execute("set idle_in_transaction_session_timeout = 0")
+            .await?;
+        let pid = client
+            .query_one("select pg_backend_pid()", &[])
+            .await?
+            .get(0);
+        client.batch_execute(sql).await?;
+        let pin = Self(Some((client, pid)));
+        pin.check(stage).await?;
+        Ok(pin)
+    }
+
+    /// Fails unless it still holds, so that nothing was measured without it.
+    async fn check(&self, stage: &Stage) -> anyhow::Result<()> {
+        let Some((_, pid)) = &self.0 else {
+            return Ok(());
+        };
+        let sql = "select count(*) from pg_stat_activity where pid = $1 and (backend_xmin is not null or backend_xid is not null)";
+        let held: i64 = stage.sql.query_one(sql, &[pid]).await?.get(0);
+        anyhow::ensure!(held == 1, "nobody holds vacuum back any more");
+        Ok(())
+    }
+
+    async fn release(self, stage: &Stage) -> anyhow::Result<()> {
+        self.check(stage).await?;
+        if let Some((client, _)) = self.0 {
+            client.batch_execute("rollback").await?;
+        }
+        Ok(())
+    }
 }

@@ -58,5 +58,13 @@ fn describe() {
         "One flush of acknowledgements"
     );
     describe_histogram!("rowlock_ack_batch", "Jobs in one flush of acknowledgements");
+    describe_counter!(
+        "rowlock_table_rows_total",
+        "Rows of tables that are queues, by what became of them"
+    );
+    describe_counter!(
+        "rowlock_table_batches_total",
+        "Batches of rows that were committed or lost"
+    );
     describe_gauge!("rowlock_running", "Jobs in handlers of this worker");
 }

@@ -1,6 +1,6 @@
 //! `[handler.KIND]`: what runs the jobs of a kind, a command or an HTTP endpoint. The kind `*` stands for all that have no section.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use toml::Spanned;
@@ -78,51 +78,26 @@ const HTTP_ONLY: [&str; 6] = [
     "status",
 ];
 
+/// Settings that are tables themselves.
+const TABLES: [&str; 6] = ["env", "exit", "headers", "status", "on_done", "on_failed"];
+
 pub(super) fn read_handlers(root: &Section<'_, '_>) -> Vec<HandlerSettings> {
-    let sections = root.named_sections("handler");
-    if sections.is_empty() {
-        let message = "there is no [handler.KIND] section, so the worker would have nothing to run";
-        root.reader.problem(
-            Problem::error(None, message)
-                .help("add one, such as [handler.email] with command = [\"./send-email\"]"),
-        );
-    }
-    sections
+    root.named_sections("handler")
         .into_iter()
         .filter_map(|(kind, section)| read_handler(kind, section))
         .collect()
 }
 
 fn read_handler(kind: String, section: Section<'_, '_>) -> Option<HandlerSettings> {
-    let problem = |message: String| {
-        section
-            .reader
-            .problem(Problem::error(section.span.clone(), message));
-    };
     if let Err(e) = super::name_rule(&kind) {
-        problem(e);
+        let problem = Problem::error(section.span.clone(), e);
+        section.reader.problem(problem);
     }
     let limits = Duration::from_millis(1)..=Duration::from_secs(30 * 86_400);
-    let action = match (section.has("command"), section.has("url")) {
-        (true, false) => {
-            complain_of_others(&section, &HTTP_ONLY, "a command");
-            read_command(&section).map(Action::Command)
-        }
-        (false, true) => {
-            complain_of_others(&section, &COMMAND_ONLY, "a url");
-            read_http(&section).map(Action::Http)
-        }
-        (true, true) => {
-            problem(format!(
-                "the handler for {kind:?} has both a command and a url: it takes one"
-            ));
-            return None;
-        }
-        (false, false) => {
-            complain_of_neither(&kind, &section);
-            return None;
-        }
-    };
+    let action = read_action(&Owner::handler(&kind), &section);
+    if !has_one(&section) {
+        return None;
+    }
     let timeout = match &action {
         Some(Action::Http(_)) => Some(section.within("timeout", Duration::from_secs(30), &limits)),
         _ => section.optional_within("timeout", &limits),
@@ -135,14 +110,75 @@ fn read_handler(kind: String, section: Section<'_, '_>) -> Option<HandlerSetting
     })
 }
 
+/// Whose action is read, for messages.
+pub(super) struct Owner {
+    /// `the handler for "k"`
+    what: String,
+    /// The section, quoted as a name with a dot needs it, without the rest of the name.
+    prefix: String,
+    /// What its name is.
+    noun: &'static str,
+}
+
+impl Owner {
+    fn handler(kind: &str) -> Self {
+        Self {
+            what: format!("the handler for {kind:?}"),
+            prefix: format!("handler.\"{kind}"),
+            noun: "a kind",
+        }
+    }
+
+    pub(super) fn table(name: &str) -> Self {
+        Self {
+            what: format!("the table {name:?}"),
+            prefix: format!("table.\"{name}"),
+            noun: "a table",
+        }
+    }
+}
+
+/// Whether a section has a command or a url, and not both: with neither or both, nothing else of it makes sense.
+pub(super) fn has_one(section: &Section<'_, '_>) -> bool {
+    section.has("command") != section.has("url")
+}
+
+/// The command or the endpoint of a section that has one of them.
+pub(super) fn read_action(owner: &Owner, section: &Section<'_, '_>) -> Option<Action> {
+    match (section.has("command"), section.has("url")) {
+        (true, false) => {
+            complain_of_others(section, &HTTP_ONLY, "a command");
+            read_command(section).map(Action::Command)
+        }
+        (false, true) => {
+            complain_of_others(section, &COMMAND_ONLY, "a url");
+            read_http(section).map(Action::Http)
+        }
+        (true, true) => {
+            let message = format!("{} has both a command and a url: it takes one", owner.what);
+            let problem = Problem::error(section.span.clone(), message);
+            section.reader.problem(problem);
+            None
+        }
+        (false, false) => {
+            complain_of_neither(owner, section);
+            None
+        }
+    }
+}
+
 /// Says what is probably wrong with a handler that does nothing.
-fn complain_of_neither(kind: &str, section: &Section<'_, '_>) {
-    let message = format!("the handler for {kind:?} has neither a command nor a url");
+fn complain_of_neither(owner: &Owner, section: &Section<'_, '_>) {
+    let message = format!("{} has neither a command nor a url", owner.what);
     for (name, span, value) in section.items() {
+        let known = TABLES.contains(&name.as_str());
         let help = match nearest(&name, ["command", "url"]) {
             // `[handler.email.welcome]` is a table in a table, which nobody means.
-            _ if value.get_ref().is_table() => {
-                format!("a kind with a dot in it needs quotes: [handler.\"{kind}.{name}\"]")
+            _ if value.get_ref().is_table() && !known => {
+                format!(
+                    "{} with a dot in it needs quotes: [{}.{name}\"]",
+                    owner.noun, owner.prefix
+                )
             }
             Some(meant) => format!("did you mean {meant:?}?"),
             None => continue,
@@ -238,7 +274,7 @@ fn command_line(section: &Section<'_, '_>, value: &Spanned<DeValue<'_>>) -> Opti
 fn read_http(section: &Section<'_, '_>) -> Option<HttpSettings> {
     let url = section.secret("url");
     if let Some(url) = &url {
-        check_url(section, url.reveal());
+        check_url(section, "url", url.reveal());
     }
     let secs = Duration::from_secs;
     let settings = HttpSettings {
@@ -259,33 +295,35 @@ fn read_http(section: &Section<'_, '_>) -> Option<HttpSettings> {
         url: url?,
     };
     check_headers(section, &settings.headers);
-    if let Some(file) = &settings.ca_file {
-        if let Err(e) = std::fs::metadata(file) {
-            let message = format!("cannot read the certificates in {}: {e}", file.display());
-            section.reader.problem(Problem {
-                level: super::source::Level::Missing,
-                ..Problem::error(section.span_of("ca_file"), message)
-            });
-        }
-    }
+    check_ca_file(section, settings.ca_file.as_deref());
     Some(settings)
 }
 
-fn check_url(section: &Section<'_, '_>, text: &str) {
+/// Certificates that are not here may be there where the file is used.
+pub(super) fn check_ca_file(section: &Section<'_, '_>, file: Option<&Path>) {
+    let Some(file) = file else { return };
+    if let Err(e) = std::fs::metadata(file) {
+        let message = format!("cannot read the certificates in {}: {e}", file.display());
+        section.reader.problem(Problem {
+            level: super::source::Level::Missing,
+            ..Problem::error(section.span_of("ca_file"), message)
+        });
+    }
+}
+
+/// Checks an address, and shows what of it is no secret.
+pub(super) fn check_url(section: &Section<'_, '_>, key: &str, text: &str) {
     match reqwest::Url::parse(text) {
         Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => {
             let mut entries = section.reader.entries.borrow_mut();
-            let path = section.path_of("url");
+            let path = section.path_of(key);
             let entry = entries.iter_mut().rfind(|e| e.path == path);
             if let Some(entry) = entry.filter(|e| e.shown == MASK) {
                 entry.shown = without_secrets(url).to_string().shown();
             }
         }
-        Ok(url) => section.complain(
-            "url",
-            format!("{:?} is neither http nor https", url.scheme()),
-        ),
-        Err(e) => section.complain("url", format!("the url cannot be read: {e}")),
+        Ok(url) => section.complain(key, format!("{:?} is neither http nor https", url.scheme())),
+        Err(e) => section.complain(key, format!("the {key} cannot be read: {e}")),
     }
 }
 
@@ -301,7 +339,7 @@ fn without_secrets(mut url: reqwest::Url) -> reqwest::Url {
     url
 }
 
-fn check_headers(section: &Section<'_, '_>, headers: &[(String, Secret)]) {
+pub(super) fn check_headers(section: &Section<'_, '_>, headers: &[(String, Secret)]) {
     use reqwest::header::{HeaderName, HeaderValue};
     for (name, value) in headers {
         if name.parse::<HeaderName>().is_err() {
@@ -316,7 +354,7 @@ fn check_headers(section: &Section<'_, '_>, headers: &[(String, Secret)]) {
 }
 
 /// A table of texts, each of which may be a secret.
-fn read_texts(section: &Section<'_, '_>) -> Vec<(String, Secret)> {
+pub(super) fn read_texts(section: &Section<'_, '_>) -> Vec<(String, Secret)> {
     section
         .items()
         .into_iter()

@@ -14,6 +14,8 @@ mod secret;
 mod section;
 mod server;
 mod source;
+mod table;
+mod traces;
 mod value;
 mod worker;
 
@@ -26,13 +28,15 @@ use toml::de::DeTable;
 
 pub(crate) use codes::Codes;
 pub(crate) use database::DatabaseSettings;
-pub(crate) use entry::{Entry, Origin};
+pub(crate) use entry::{Entry, Origin, key_text};
 pub(crate) use handler::{Action, CommandSettings, HandlerSettings, HttpSettings};
 pub(crate) use queue::QueueSettings;
 pub(crate) use reaction::Reaction;
 pub(crate) use section::{Overrides, plain};
 pub(crate) use server::{LogFormat, LogSettings, ServerSettings};
 pub(crate) use source::{Level, Problem, Refused, Source};
+pub(crate) use table::TableSettings;
+pub(crate) use traces::TraceSettings;
 pub(crate) use worker::WorkerSettings;
 
 use section::{Reader, Section};
@@ -48,8 +52,12 @@ pub(crate) struct Settings {
     /// In the order in which they are served.
     pub(crate) queues: Vec<QueueSettings>,
     pub(crate) handlers: Vec<HandlerSettings>,
+    /// Tables that are queues, beside the queue.
+    pub(crate) tables: Vec<TableSettings>,
     pub(crate) http: ServerSettings,
     pub(crate) log: LogSettings,
+    /// `None`: there are no traces.
+    pub(crate) traces: Option<TraceSettings>,
 }
 
 /// A file as it was read, with all its mistakes.
@@ -115,21 +123,41 @@ fn read_root(root: &Section<'_, '_>) -> Option<Settings> {
     let worker = WorkerSettings::read(root.section_in_environment("worker"));
     let queues = queue::read_queues(root, &worker);
     let handlers = handler::read_handlers(root);
+    let tables = table::read_tables(root);
     let http = ServerSettings::read(root.section_in_environment("http"));
     let log = LogSettings::read(root.section_in_environment("log"));
-    if let Some((_, span, _)) = root.items().into_iter().find(|(key, ..)| key == "table") {
-        let message = "[table.NAME] (tables of your own as queues) is not yet in this version";
-        root.reader.problem(Problem::error(Some(span), message));
-    }
+    let traces = TraceSettings::read(root.section_in_environment("traces"));
+    complain_of_nothing_to_do(root, &worker);
     root.complain_of_unknown();
     Some(Settings {
         database: database?,
         worker,
         queues,
         handlers,
+        tables,
         http,
         log,
+        traces,
     })
+}
+
+/// Without handlers there are no jobs to work on; tables that are queues are then all there is.
+fn complain_of_nothing_to_do(root: &Section<'_, '_>, worker: &WorkerSettings) {
+    if root.has_sections("handler") {
+        return;
+    }
+    let queues = root.has_sections("queue") || worker.queues.is_some();
+    let message = match (root.has_sections("table"), queues) {
+        (true, false) => return,
+        (true, true) => {
+            "there is no [handler.KIND] section, so nothing would be done for the queues that are named"
+        }
+        (false, _) => "there is no [handler.KIND] section, so the worker would have nothing to run",
+    };
+    root.reader.problem(
+        Problem::error(None, message)
+            .help("add one, such as [handler.email] with command = [\"./send-email\"]"),
+    );
 }
 
 /// The rule for names of kinds, queues and workers, as the library has it.

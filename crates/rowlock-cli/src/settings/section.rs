@@ -167,6 +167,14 @@ impl<'r, 't> Section<'r, 't> {
         self.table.is_some_and(|t| t.contains_key(key))
     }
 
+    /// Whether there are tables under this key: `[queue.NAME]`.
+    pub(crate) fn has_sections(&self, key: &str) -> bool {
+        let value = self.table.and_then(|t| t.get(key));
+        value
+            .and_then(|v| v.get_ref().as_table())
+            .is_some_and(|t| !t.is_empty())
+    }
+
     /// A setting with a default.
     pub(crate) fn value<T: Setting>(&self, key: &'static str, default: T) -> T {
         match self.find(key) {
@@ -194,7 +202,8 @@ impl<'r, 't> Section<'r, 't> {
         Some(value)
     }
 
-    fn note_unset(&self, key: &str) {
+    /// Notes that nothing was said.
+    pub(super) fn note_unset(&self, key: &str) {
         self.reader.note(
             self.path_of(key),
             Value::Null,
@@ -271,6 +280,10 @@ impl<'r, 't> Section<'r, 't> {
         }
         self.variables(key).into_iter().find_map(|name| {
             let text = overrides.environment.get(&name)?;
+            // In the standard's variables, empty means not set.
+            if text.is_empty() && name.starts_with("OTEL_") {
+                return None;
+            }
             Some((Origin::Environment(name), text.as_str()))
         })
     }
@@ -282,6 +295,8 @@ impl<'r, 't> Section<'r, 't> {
             ("database", "url") => names.push("DATABASE_URL".into()),
             ("database", "schema") => names.push("ROWLOCK_SCHEMA".into()),
             ("log", "level") => names.push("RUST_LOG".into()),
+            ("traces", "endpoint") => names.push("OTEL_EXPORTER_OTLP_ENDPOINT".into()),
+            ("traces", "service_name") => names.push("OTEL_SERVICE_NAME".into()),
             _ => {}
         }
         names
@@ -358,11 +373,12 @@ impl<'r, 't> Section<'r, 't> {
 
     /// As [`finish`](Self::finish), for a section that is still needed.
     pub(crate) fn complain_of_unknown(&self) {
-        let known = self.known.borrow();
+        let mut known = self.known.borrow().clone();
+        // What can be of two types was asked for twice.
+        let mut seen = std::collections::BTreeSet::new();
+        known.retain(|key| seen.insert(*key));
         for (key, span, _) in self.items() {
-            // `[table]` has an answer of its own.
-            let answered = self.path.is_empty() && key == "table";
-            if !known.contains(&key.as_str()) && !answered {
+            if !known.contains(&key.as_str()) {
                 let place = if self.path.is_empty() {
                     String::new()
                 } else {

@@ -189,6 +189,113 @@ fn a_handler_is_a_command_or_a_url() {
 }
 
 #[test]
+fn tables_are_enough_to_work_on_unless_queues_are_named() {
+    let table = "[table.t]\ncommand = \"true\"\non_done = \"delete\"\n";
+    let settings = load(table, &environment(&[("DATABASE_URL", "host=h user=u")]))
+        .usable()
+        .unwrap();
+    assert!(settings.handlers.is_empty());
+    assert_eq!(settings.tables[0].name, "t");
+    assert_eq!(settings.tables[0].timeout, Duration::from_secs(300));
+    let found = problems(&format!("[queue.mail]\n{table}"));
+    assert!(
+        found.contains("nothing would be done for the queues"),
+        "{found}"
+    );
+    let found = problems("[handler]\n[table]\n");
+    assert!(found.contains("nothing to run"), "{found}");
+}
+
+#[test]
+fn rows_that_are_kept_need_a_condition() {
+    let table = "[table.t]\ncommand = \"true\"\non_done = { set = \"done = true\" }\n";
+    assert!(problems(table).contains("does not say which rows are pending"));
+    assert_eq!(problems(&format!("{table}pending = \"not done\"\n")), "");
+    for (more, part) in [
+        ("pending = \" \"\n", "pending \" \" is empty"),
+        ("pending = \"x\"\ntable = \"a b\"\n", "needs double quotes"),
+        ("pending = \"x\"\nlisten = \"a b\"\n", "needs double quotes"),
+        (
+            "pending = \"x\"\nsecret = \"s\"\n",
+            "this handler has a command",
+        ),
+        (
+            "pending = \"x\"\non_failed = { set = \"\" }\n",
+            "on_failed \"\" is empty",
+        ),
+    ] {
+        let found = problems(&format!("{table}{more}"));
+        assert!(found.contains(part), "{more}: {found}");
+    }
+}
+
+#[test]
+fn traces_are_off_until_somebody_names_a_collector() {
+    let database = ("DATABASE_URL", "host=h user=u");
+    let traces = |text: &str, more: &[(&str, &str)]| {
+        let text = format!("{text}{HANDLER}");
+        let loaded = load(&text, &environment(&[&[database], more].concat()));
+        for entry in &loaded.entries {
+            assert!(!entry.shown.to_string().contains("hunter2"), "{entry:?}");
+        }
+        loaded.usable().unwrap().traces
+    };
+    assert_eq!(traces("[traces]\nsample = 0.5\n", &[]), None);
+    let empty = ("OTEL_EXPORTER_OTLP_ENDPOINT", "");
+    assert_eq!(traces("", &[empty]), None);
+    let found = traces(
+        "[traces]\nendpoint = \"http://file:1\"\nsample = 1\nheaders = { Authorization = \"hunter2\" }\n",
+        &[
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://u:hunter2@outside:4318/"),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=hunter2%3D, b=2,"),
+            ("OTEL_SERVICE_NAME", "mailer"),
+        ],
+    )
+    .unwrap();
+    assert_eq!(
+        found.endpoint.reveal(),
+        "http://u:hunter2@outside:4318/v1/traces"
+    );
+    assert_eq!((found.service_name.as_str(), found.sample), ("mailer", 1.0));
+    let headers: Vec<(&str, &str)> = found
+        .headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.reveal()))
+        .collect();
+    assert_eq!(headers, [("authorization", "hunter2="), ("b", "2")]);
+}
+
+#[test]
+fn what_is_wrong_with_traces_is_said() {
+    for (text, part) in [
+        ("endpoint = \"ftp://x\"", "neither http nor https"),
+        ("endpoint = \"collector\"", "the endpoint cannot be read"),
+        (
+            "sample = 1.5",
+            "traces.sample must be from 0.0 to 1.0, not 1.5",
+        ),
+        (
+            "sample = \"all\"",
+            "must be a number from 0 to 1, not a text",
+        ),
+        ("headers = { \"a b\" = \"c\" }", "is no name of a header"),
+        ("service_name = \" \"", "service_name is empty"),
+        ("endpont = \"http://x\"", "did you mean \"endpoint\"?"),
+    ] {
+        let found = problems(&format!("[traces]\n{text}\n{HANDLER}"));
+        assert!(found.contains(part), "{text}: {found}");
+    }
+    let asked = |name: &str, value: &str| {
+        let over = environment(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://x"), (name, value)]);
+        load(HANDLER, &over).rendered(|_| true).join("\n")
+    };
+    assert!(asked("OTEL_EXPORTER_OTLP_HEADERS", "hunter2").contains("cannot be read"));
+    assert!(!asked("OTEL_EXPORTER_OTLP_HEADERS", "hunter2").contains("hunter2"));
+    assert!(asked("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc").contains("sent as http/protobuf"));
+    assert_eq!(asked("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"), "");
+}
+
+#[test]
 fn secrets_are_found_and_never_shown() {
     let text = "[database]\nurl = \"postgres://u:hunter2@h/d\"\n[handler.a]\nurl = \"http://u:hunter2@x/?t=hunter2\"\nsecret = { env = \"S\" }\n\
                 headers = { Authorization = \"hunter2\", Accept = \"text/plain\" }\n";

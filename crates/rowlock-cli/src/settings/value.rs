@@ -119,6 +119,34 @@ impl Setting for Size {
     }
 }
 
+/// A share of a whole: 0 is none of it, 1 all.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+pub(crate) struct Share(pub(crate) f64);
+
+impl Setting for Share {
+    const WANTED: &'static str = "a number from 0 to 1";
+
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, Option<String>> {
+        match value.as_float() {
+            Some(number) => Self::from_text(&number.as_str().replace('_', "")).map_err(Some),
+            None => u64::from_toml(value)
+                .map(|n| Self(n as f64))
+                .map_err(|_| None),
+        }
+    }
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        text.trim()
+            .parse()
+            .map(Self)
+            .map_err(|_| format!("{text:?} is no number"))
+    }
+
+    fn shown(&self) -> Value {
+        json!(self.0)
+    }
+}
+
 impl Setting for Vec<String> {
     const WANTED: &'static str = "a list of texts";
 

@@ -1,48 +1,56 @@
-//! The workers of this process: the one that works, and those that a reload has relieved and that finish what they run.
+//! The teams of this process: the one that works, and those that a reload has relieved and that finish what they run.
 
-use anyhow::Context;
-use rowlock::{Client, Stopped, Worker, WorkerHandle};
+use std::sync::Arc;
+
+use rowlock::Client;
 use tokio::task::JoinSet;
 
-use super::handler::{self, Processes};
+use super::handler::Processes;
+use super::team::{Report, Team, Until};
 use crate::settings::Settings;
 
 pub(super) struct Crew {
     processes: Processes,
-    working: WorkerHandle,
+    until: Until,
+    working: Team,
     /// Those that were relieved, each with the task that waits for its end.
-    leaving: Vec<WorkerHandle>,
-    ends: JoinSet<Stopped>,
+    leaving: Vec<Team>,
+    ends: JoinSet<Report>,
     /// What those that have ended did.
-    done: Stopped,
+    done: Report,
 }
 
 impl Crew {
-    /// Starts the first worker.
-    pub(super) async fn start(settings: &Settings, client: &Client) -> anyhow::Result<Self> {
+    /// Starts the first team.
+    pub(super) async fn start(
+        settings: &Settings,
+        client: &Client,
+        until: Until,
+    ) -> anyhow::Result<Self> {
         let processes = Processes::default();
-        let working = start(settings, client, &processes).await?;
+        let working = Team::start(settings, client, &processes, until).await?;
         Ok(Self {
             processes,
+            until,
             working,
             leaving: Vec::new(),
             ends: JoinSet::new(),
-            done: Stopped::default(),
+            done: Report::default(),
         })
     }
 
-    /// The one that works.
-    pub(super) fn working(&self) -> &WorkerHandle {
-        &self.working
+    /// Waits until nothing is left for the one that works. May be dropped and called again.
+    pub(super) async fn drained(&self) -> Result<(), Arc<rowlock::Error>> {
+        self.working.drained().await
     }
 
-    /// Starts a worker with new settings, then lets the old one finish what it runs. If the new one cannot start, the old one goes on.
+    /// Starts a team with new settings, then lets the old one finish what it runs. If the new one cannot start, the old one goes on.
     pub(super) async fn relieve(
         &mut self,
         settings: &Settings,
         client: &Client,
     ) -> anyhow::Result<()> {
-        let new = start(settings, client, &self.processes).await?;
+        let new = Team::start(settings, client, &self.processes, self.until).await?;
         let old = std::mem::replace(&mut self.working, new);
         let leaving = old.clone();
         self.ends.spawn(async move { leaving.shutdown().await });
@@ -55,91 +63,31 @@ impl Crew {
     }
 
     /// Lets all finish what they run.
-    pub(super) async fn shutdown(&mut self) -> Stopped {
-        let stopped = self.working.shutdown().await;
-        self.end(stopped).await
+    pub(super) async fn shutdown(&mut self) -> Report {
+        let last = self.working.shutdown().await;
+        self.end(last).await
     }
 
     /// Gives back what runs.
-    pub(super) async fn shutdown_now(&mut self) -> Stopped {
+    pub(super) async fn shutdown_now(&mut self) -> Report {
         let leaving = self.leaving.clone();
-        let all = leaving
-            .iter()
-            .chain([&self.working])
-            .map(WorkerHandle::shutdown_now);
-        futures_util::future::join_all(all).await;
-        let stopped = self.working.stopped().await;
-        self.end(stopped).await
+        let others = futures_util::future::join_all(leaving.iter().map(Team::shutdown_now));
+        let (_, last) = tokio::join!(others, self.working.shutdown_now());
+        self.end(last).await
     }
 
-    async fn end(&mut self, last: Stopped) -> Stopped {
+    async fn end(&mut self, last: Report) -> Report {
         while let Some(ended) = self.ends.join_next().await {
             self.count(ended.ok());
         }
         self.processes.end().await;
         self.count(Some(last));
-        self.done
+        self.done.clone()
     }
 
-    fn count(&mut self, ended: Option<Stopped>) {
-        let Some(ended) = ended else { return };
-        self.done.handled += ended.handled;
-        self.done.given_back += ended.given_back;
-        self.done.interrupted += ended.interrupted;
-        self.done.unsettled += ended.unsettled;
+    fn count(&mut self, ended: Option<Report>) {
+        if let Some(ended) = ended {
+            self.done.add(ended);
+        }
     }
-}
-
-async fn start(
-    settings: &Settings,
-    client: &Client,
-    processes: &Processes,
-) -> anyhow::Result<WorkerHandle> {
-    let worker = build(settings, client, processes)?;
-    client.check().await?;
-    store_queues(settings, client).await?;
-    Ok(worker.start().await?)
-}
-
-fn build(settings: &Settings, client: &Client, processes: &Processes) -> anyhow::Result<Worker> {
-    let worker = &settings.worker;
-    let mut builder = Worker::builder(client.clone())
-        .concurrency(worker.concurrency)
-        .order(worker.order)
-        .poll(worker.poll)
-        .ahead(worker.ahead)
-        .grace(worker.grace)
-        .statement_timeout(worker.statement_timeout);
-    if let Some(name) = &worker.name {
-        builder = builder.name(name);
-    }
-    if let Some(lease) = worker.lease {
-        builder = builder.lease(lease);
-    }
-    if worker.poll_only {
-        builder = builder.poll_only();
-    }
-    if !worker.maintain {
-        builder = builder.without_maintenance();
-    }
-    for queue in &settings.queues {
-        builder = builder.queue(queue.queue());
-    }
-    Ok(handler::attach(builder, &settings.handlers, processes)?.build()?)
-}
-
-/// Writes the settings of queues that the configuration names. What it does not name stays as it is.
-async fn store_queues(settings: &Settings, client: &Client) -> anyhow::Result<()> {
-    for queue in settings.queues.iter().filter(|q| !q.stored.is_empty()) {
-        let stored = serde_json::to_string(&queue.stored)?;
-        client
-            .query_text(
-                "store the settings of a queue",
-                "select rowlock.set_queue($1, $2::jsonb)::text",
-                &[Some(&queue.name), Some(&stored)],
-            )
-            .await
-            .with_context(|| format!("[queue.{:?}.stored] cannot be applied", queue.name))?;
-    }
-    Ok(())
 }

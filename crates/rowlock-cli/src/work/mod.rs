@@ -1,17 +1,20 @@
 //! `rowlock work`: a worker that needs no code. Handlers are commands and HTTP endpoints, as a configuration says.
 //!
-//! `crew` runs the library's worker and relieves it when the configuration changes; `handler` is what it runs; `signals` tell it when to go.
+//! `team` is all that works by one configuration: the library's worker and, in `tables`, tables that are queues. `crew` relieves the team
+//! when the configuration changes; `handler` is what runs jobs and rows; `signals` tell when to go.
 
 mod crew;
 mod handler;
 mod signals;
+mod tables;
+mod team;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use rowlock::{Client, Stopped};
+use rowlock::Client;
 
 use crate::Global;
 use crate::exit::Exit;
@@ -20,10 +23,12 @@ use crate::notify::Notify;
 use crate::output::{self, Format};
 use crate::serve::Health;
 use crate::settings::{self, Level, Loaded, Overrides, Settings};
+use crate::traces::Traces;
 use crew::Crew;
 use signals::{Asked, Signals};
+use team::{Report, Until};
 
-/// Work on jobs with commands and HTTP endpoints, as a configuration file says.
+/// Work on jobs, and on rows of tables, with commands and HTTP endpoints, as a configuration file says.
 ///
 /// A signal to stop (TERM, INT) lets running jobs finish, a second one gives them back at once. HUP reads the configuration anew without
 /// losing a job; one with mistakes is refused, and work goes on with the old one.
@@ -38,13 +43,17 @@ use signals::{Asked, Signals};
     command = [\"./send-welcome\"]             # the payload is on its standard input\n\n  \
     [handler.\"invoice.pdf\"]\n  \
     url = \"https://app.internal/jobs/pdf\"    # the job is POSTed as JSON\n  \
-    secret = { env = \"JOBS_SECRET\" }")]
+    secret = { env = \"JOBS_SECRET\" }\n\n  \
+    [table.work_items]                        # a table of your own as a queue\n  \
+    command = [\"./work-item\"]                # the row is on its standard input, as JSON\n  \
+    pending = \"status = 'pending'\"\n  \
+    on_done = { set = \"status = 'done'\" }")]
 pub(crate) struct Work {
     /// The configuration; rowlock.toml if there is one here.
     #[arg(long, short, env = "ROWLOCK_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Work until nothing is ready any more, then stop.
+    /// Work until nothing is ready any more, neither jobs nor rows, then stop.
     #[arg(long)]
     drain: bool,
 
@@ -111,6 +120,7 @@ impl Work {
         let file = settings::file(self.config.as_deref())?;
         let (settings, warnings) = load(&file, &overrides)?;
         let log = Log::start(&settings.log)?;
+        let traces = Traces::start(settings.traces.as_ref())?;
         for warning in warnings {
             tracing::warn!("{warning}");
         }
@@ -124,12 +134,14 @@ impl Work {
             settings,
         };
         let result = shift.work().await;
+        traces.flush().await;
         shift.log.flush();
-        let stopped = result?;
-        if self.drain || stopped.unsettled > 0 {
-            report(&stopped, global.format())?;
+        let (report, drained) = result?;
+        if self.drain || report.jobs.unsettled > 0 {
+            print(&report, global.format())?;
         }
-        Ok(if stopped.unsettled == 0 {
+        drained?;
+        Ok(if report.jobs.unsettled == 0 {
             Exit::Success
         } else {
             Exit::Failure
@@ -155,28 +167,33 @@ struct Shift {
 }
 
 impl Shift {
-    async fn work(&mut self) -> anyhow::Result<Stopped> {
+    /// What was done, and whether it ended as it should.
+    async fn work(&mut self) -> anyhow::Result<(Report, anyhow::Result<()>)> {
         let mut signals = Signals::listen()?;
         if let Some(address) = self.settings.http.address {
             self.health.serve(address).await?;
         }
         let client = self.settings.database.client()?;
-        let mut crew = Crew::start(&self.settings, &client).await?;
+        let until = match self.drain {
+            true => Until::Drained,
+            false => Until::Stopped,
+        };
+        let mut crew = Crew::start(&self.settings, &client, until).await?;
         self.ready(&client);
-        self.until_asked_to_stop(&mut crew, &mut signals).await;
+        let ended = self.until_asked_to_stop(&mut crew, &mut signals).await;
 
         // What asks for readiness must not hear "ready" from a worker that has said it is stopping.
         self.health.draining();
         self.notify.stopping();
         tracing::info!("stopping: finishing what runs; another signal stops at once");
-        let stopped = tokio::select! {
-            stopped = crew.shutdown() => stopped,
+        let report = tokio::select! {
+            report = crew.shutdown() => report,
             () = signals.stop() => {
                 tracing::info!("stopping at once: what runs is given back");
                 crew.shutdown_now().await
             }
         };
-        Ok(stopped)
+        Ok((report, ended))
     }
 
     fn ready(&self, client: &Client) {
@@ -184,25 +201,22 @@ impl Shift {
         self.notify.ready("working");
     }
 
-    async fn until_asked_to_stop(&mut self, crew: &mut Crew, signals: &mut Signals) {
+    /// An error if it could not be drained.
+    async fn until_asked_to_stop(
+        &mut self,
+        crew: &mut Crew,
+        signals: &mut Signals,
+    ) -> anyhow::Result<()> {
         // One that beats whether or not anybody listens is simpler than one that may be missing.
         let mut heart =
             tokio::time::interval(self.notify.watchdog.unwrap_or(Duration::from_secs(3600)));
         loop {
-            let worker = crew.working().clone();
-            let drained = async {
-                if self.drain {
-                    worker.drained().await;
-                } else {
-                    std::future::pending::<()>().await;
-                }
-            };
             tokio::select! {
                 asked = signals.next() => match asked {
-                    Asked::Stop => return,
+                    Asked::Stop => return Ok(()),
                     Asked::Reload => self.reload(crew).await,
                 },
-                () = drained => return,
+                drained = crew.drained() => return Ok(drained?),
                 _ = heart.tick() => self.notify.alive(),
             }
         }
@@ -233,6 +247,7 @@ impl Shift {
         for (what, changed) in [
             ("http.address", new.http != self.settings.http),
             ("log.format", new.log.format != self.settings.log.format),
+            ("[traces]", new.traces != self.settings.traces),
         ] {
             if changed {
                 tracing::warn!(
@@ -241,30 +256,44 @@ impl Shift {
             }
         }
         // What takes a restart stays as it is, so that the next reload says so again.
-        let (http, format) = (self.settings.http.clone(), self.settings.log.format);
-        self.settings = new;
-        self.settings.http = http;
-        self.settings.log.format = format;
+        let old = std::mem::replace(&mut self.settings, new);
+        self.settings.http = old.http;
+        self.settings.log.format = old.log.format;
+        self.settings.traces = old.traces;
         Ok(())
     }
 }
 
-fn report(stopped: &Stopped, format: Format) -> anyhow::Result<()> {
-    let Stopped {
-        handled,
-        given_back,
-        interrupted,
-        unsettled,
-        ..
-    } = stopped;
+fn print(report: &Report, format: Format) -> anyhow::Result<()> {
+    let jobs = &report.jobs;
     match format {
-        Format::Json => output::json(&serde_json::json!({
-            "handled": handled, "given_back": given_back, "interrupted": interrupted, "unsettled": unsettled,
-        })),
+        Format::Json => {
+            let tables: serde_json::Map<_, _> = report
+                .tables
+                .iter()
+                .map(|(table, rows)| {
+                    let rows = serde_json::json!({
+                        "done": rows.done, "failed": rows.failed, "parked": rows.parked, "snoozed": rows.snoozed,
+                    });
+                    (table.clone(), rows)
+                })
+                .collect();
+            output::json(&serde_json::json!({
+                "handled": jobs.handled, "given_back": jobs.given_back, "interrupted": jobs.interrupted,
+                "unsettled": jobs.unsettled, "tables": tables,
+            }))
+        }
         Format::Table => {
             output::text(&format!(
-                "{handled} attempts handled, {given_back} jobs given back, {interrupted} interrupted, {unsettled} unsettled\n"
+                "{} attempts handled, {} jobs given back, {} interrupted, {} unsettled\n",
+                jobs.handled, jobs.given_back, jobs.interrupted, jobs.unsettled
             ));
+            for (table, rows) in &report.tables {
+                output::text(&format!(
+                    "table {table}: {} rows done, {} failures, {} parked, {} snoozed\n",
+                    rows.done, rows.failed, rows.parked, rows.snoozed
+                ));
+            }
             Ok(())
         }
     }

@@ -52,6 +52,30 @@ level = "loud=="
 format = "yaml"
 
 [table.orders]
+comand = ["true"]
+
+[table.shop.items]
+command = ["true"]
+
+[table.events]
+url = "https://events.internal/row"
+pendng = "sent_at is null"
+on_done = { sett = "sent_at = now()" }
+on_failed = { park_after = 0, after = 5 }
+batch = 0
+
+[table.mails]
+command = ["true"]
+on_done = { set = "sent = true" }
+key = ["a b"]
+
+[table.parcels]
+command = ["true"]
+on_done = "remove"
+order_by = 5
+
+[table.letters]
+command = ["true"]
 "#;
 
 #[tokio::test]
@@ -181,7 +205,11 @@ fn shown() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let read = |path: &str| std::fs::read_to_string(root.join(path)).expect(path);
     let mut all = Vec::new();
-    for path in ["docs/guide/work.md", "docs/guide/configuration.md"] {
+    for path in [
+        "docs/guide/work.md",
+        "docs/guide/configuration.md",
+        "docs/guide/any-table-as-a-queue.md",
+    ] {
         let text = read(path);
         let blocks = text.split("```toml\n").skip(1);
         let whole = blocks.map(|b| b.split("```").next().unwrap_or_default().to_owned());
@@ -207,7 +235,7 @@ fn shown() -> Vec<(String, String)> {
 #[tokio::test]
 async fn what_the_documentation_shows_is_right() {
     let shown = shown();
-    assert_eq!(shown.len(), 3);
+    assert_eq!(shown.len(), 4);
     for (from, text) in shown {
         let dir = place(&[("rowlock.toml", &text)]);
         let ran = rowlock(dir.path(), &["config", "check"]).await;

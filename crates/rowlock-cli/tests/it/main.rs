@@ -1,5 +1,6 @@
 //! The program, driven as people drive it: real processes, a real PostgreSQL, a real HTTP server.
 
+mod bench;
 mod command;
 mod config;
 mod contrib;
@@ -12,4 +13,6 @@ mod ops;
 mod serve;
 mod signals;
 mod support;
+mod tables;
 mod terminal;
+mod traces;

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
 
 use super::handler::{Handler, TableRow};
 use super::inspect::inspect;
@@ -45,6 +46,7 @@ pub struct TableQueueBuilder {
     poll: Duration,
     listen: Option<String>,
     grace: Duration,
+    stop_now: CancellationToken,
     row_bytes_max: usize,
     handler: Option<Handler>,
 }
@@ -67,6 +69,7 @@ pub(super) struct Settings {
     /// The channel, without quotes.
     pub(super) listen: Option<String>,
     pub(super) grace: Duration,
+    pub(super) stop_now: CancellationToken,
     pub(super) row_bytes_max: usize,
     pub(super) handler: Handler,
 }
@@ -89,6 +92,7 @@ impl TableQueueBuilder {
             poll: Duration::from_secs(1),
             listen: None,
             grace: Duration::from_secs(30),
+            stop_now: CancellationToken::new(),
             row_bytes_max: validate::PAYLOAD_BYTES_MAX,
             handler: None,
         }
@@ -193,6 +197,13 @@ impl TableQueueBuilder {
         self
     }
 
+    /// Ends every run of this queue at once when it is cancelled, or the grace of one that is being stopped: handlers that still run are
+    /// dropped, what is done is marked and committed, and the other rows are free again at no cost to them.
+    pub fn stop_now(mut self, when: CancellationToken) -> Self {
+        self.stop_now = when;
+        self
+    }
+
     /// The largest row, in bytes of JSON (1 MiB by default). A larger one is parked; [`columns`](Self::columns) can leave out
     /// what makes it large.
     pub fn row_bytes_max(mut self, bytes: usize) -> Self {
@@ -260,59 +271,33 @@ impl TableQueueBuilder {
     /// Checks the settings, then checks them against the table: that it is there, has the key and the columns, that the role may do
     /// what it has to, and that Postgres takes the SQL.
     pub async fn build(self, client: &Client) -> Result<TableQueue> {
-        let settings = self.check()?;
+        let settings = self.settings()?;
         let inspected = inspect(client, &settings).await?;
         Ok(TableQueue::new(client.clone(), settings, inspected))
     }
 
-    fn check(self) -> Result<Settings> {
-        let table = TableName::parse(&self.table)?;
+    /// Checks the settings by themselves, without looking at the table.
+    pub fn check(&self) -> Result<()> {
+        TableName::parse(&self.table)?;
         if let Some(name) = &self.name {
             validate::name("name", name)?;
         }
-        let names = |what, columns: Option<Vec<String>>| -> Result<Option<Vec<String>>, Invalid> {
-            let Some(columns) = columns else {
-                return Ok(None);
-            };
-            if columns.is_empty() {
-                return Err(Invalid::new(what, "[]", "names no column"));
-            }
-            let names: Result<Vec<_>, _> = columns.iter().map(|c| parse_one(what, c)).collect();
-            names.map(Some)
-        };
-        let Some(on_done) = self.on_done else {
-            return Err(Error::Setup(format!(
-                "table {}: say what happens to a row that is done, with on_done(OnDone::Delete) or on_done(OnDone::set(\"...\"))",
-                self.table
-            )));
-        };
-        let Some(handler) = self.handler else {
-            return Err(Error::Setup(format!(
-                "table {}: there is no handler: give one with handler(...) or handler_in_tx(...)",
-                self.table
-            )));
-        };
-        let pending = match (self.pending, &on_done) {
-            (Some(pending), _) => pending,
-            (None, OnDone::Delete) => "true".to_owned(),
-            (None, OnDone::Set(_)) => {
-                return Err(Error::Setup(format!(
-                    "table {}: say which rows are pending, with pending(\"...\"): rows that are kept when done would be worked for ever",
-                    self.table
-                )));
-            }
-        };
-        clause("pending", &pending)?;
-        self.order_by
-            .as_deref()
-            .map_or(Ok(()), |c| clause("order_by", c))?;
-        if let OnDone::Set(assignments) = &on_done {
+        names("key", self.key.as_deref())?;
+        names("columns", self.columns.as_deref())?;
+        let on_done = self.when_done()?;
+        if self.handler.is_none() {
+            return Err(no_handler(&self.table));
+        }
+        clause("pending", &self.when_pending(on_done)?)?;
+        if let Some(order) = &self.order_by {
+            clause("order_by", order)?;
+        }
+        if let OnDone::Set(assignments) = on_done {
             clause("on_done", assignments)?;
         }
-        self.on_failed
-            .set
-            .as_deref()
-            .map_or(Ok(()), |c| clause("on_failed", c))?;
+        if let Some(assignments) = &self.on_failed.set {
+            clause("on_failed", assignments)?;
+        }
         self.on_failed.check()?;
         within("batch", self.batch, BATCH_MAX)?;
         within("concurrency", self.concurrency, CONCURRENCY_MAX)?;
@@ -323,16 +308,49 @@ impl TableQueueBuilder {
             let poll = format!("{:?}", self.poll);
             return Err(Invalid::new("poll", poll, "must be from 1 ms to a day").into());
         }
-        let listen = self.listen.map(|c| parse_one("listen", &c)).transpose()?;
+        if let Some(channel) = &self.listen {
+            parse_one("listen", channel)?;
+        }
+        Ok(())
+    }
+
+    fn when_done(&self) -> Result<&OnDone> {
+        self.on_done.as_ref().ok_or_else(|| {
+            Error::Setup(format!(
+                "table {}: say what happens to a row that is done, with on_done(OnDone::Delete) or on_done(OnDone::set(\"...\"))",
+                self.table
+            ))
+        })
+    }
+
+    fn when_pending(&self, on_done: &OnDone) -> Result<String> {
+        match (&self.pending, on_done) {
+            (Some(pending), _) => Ok(pending.clone()),
+            (None, OnDone::Delete) => Ok("true".to_owned()),
+            (None, OnDone::Set(_)) => Err(Error::Setup(format!(
+                "table {}: say which rows are pending, with pending(\"...\"): rows that are kept when done would be worked for ever",
+                self.table
+            ))),
+        }
+    }
+
+    fn settings(self) -> Result<Settings> {
+        self.check()?;
+        let on_done = self.when_done()?.clone();
+        let pending = self.when_pending(&on_done)?;
+        let Some(handler) = self.handler else {
+            return Err(no_handler(&self.table));
+        };
         let batch = match handler {
             Handler::InTx(_) => self.batch.min(BATCH_IN_TX_MAX),
             Handler::Outside(_) => self.batch,
         };
+        let listen = self.listen.map(|c| parse_one("listen", &c)).transpose()?;
         Ok(Settings {
-            table,
+            table: TableName::parse(&self.table)?,
             name: self.name,
-            key: names("key", self.key)?,
-            columns: names("columns", self.columns)?,
+            key: names("key", self.key.as_deref())?,
+            columns: names("columns", self.columns.as_deref())?,
             pending,
             order_by: self.order_by,
             batch,
@@ -344,6 +362,7 @@ impl TableQueueBuilder {
             poll: self.poll,
             listen,
             grace: self.grace,
+            stop_now: self.stop_now,
             row_bytes_max: self.row_bytes_max,
             handler,
         })
@@ -384,6 +403,24 @@ impl Settings {
             self.pending
         )
     }
+}
+
+fn no_handler(table: &str) -> Error {
+    Error::Setup(format!(
+        "table {table}: there is no handler: give one with handler(...) or handler_in_tx(...)"
+    ))
+}
+
+/// The names of columns, read as SQL reads them.
+fn names(what: &'static str, columns: Option<&[String]>) -> Result<Option<Vec<String>>, Invalid> {
+    let Some(columns) = columns else {
+        return Ok(None);
+    };
+    if columns.is_empty() {
+        return Err(Invalid::new(what, "[]", "names no column"));
+    }
+    let names: Result<Vec<_>, _> = columns.iter().map(|c| parse_one(what, c)).collect();
+    names.map(Some)
 }
 
 fn clause(what: &'static str, sql: &str) -> Result<(), Invalid> {
@@ -467,14 +504,14 @@ mod tests {
             ),
         ];
         for (builder, text) in bad {
-            let error = builder.check().err().expect(text).to_string();
+            let error = builder.check().expect_err(text).to_string();
             assert!(error.contains(text), "{error}: {text}");
         }
     }
 
     #[test]
     fn savepoints_limit_the_batch() {
-        let batch = |b: TableQueueBuilder| b.batch(100).check().unwrap().batch;
+        let batch = |b: TableQueueBuilder| b.batch(100).settings().unwrap().batch;
         assert_eq!(batch(builder()), 100);
         assert_eq!(batch(builder().handler_in_tx(nothing_in_tx)), 60);
     }

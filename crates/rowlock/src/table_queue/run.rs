@@ -87,7 +87,7 @@ pub(super) async fn run(
         counters: Counters::new(&shared.memory.source),
         stop: Stop {
             soft: stop.child_token(),
-            hard: CancellationToken::new(),
+            hard: shared.settings.stop_now.child_token(),
         },
         until,
         alone: AtomicBool::new(false),
@@ -109,7 +109,10 @@ pub(super) async fn run(
         loops.spawn(async move { run.work_loop(bell).await });
     }
     let grace = async {
-        run.stop.soft.cancelled().await;
+        tokio::select! {
+            () = run.stop.soft.cancelled() => {}
+            () = run.stop.hard.cancelled() => run.stop.soft.cancel(),
+        }
         tokio::time::sleep(shared.settings.grace).await;
         run.stop.hard.cancel();
         std::future::pending::<()>().await;

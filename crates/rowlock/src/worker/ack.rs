@@ -157,8 +157,12 @@ impl Core {
         }
         let mut sends = Vec::new();
         for ((_, verb), mut acks) in groups {
-            // In the order of the ids, so that no two statements can wait for each other in a circle.
-            acks.sort_unstable_by_key(|a| a.attempt.id);
+            // In the order of the ids, so that no two statements can wait for each other in a circle. `complete` waits for nobody, and
+            // is fastest in the order of the places on disk.
+            acks.sort_unstable_by_key(|a| match verb {
+                Verb::Complete => a.attempt.place(),
+                _ => a.attempt.id.unsigned_abs(),
+            });
             while acks.len() > BATCH_MAX {
                 let rest = acks.split_off(BATCH_MAX);
                 sends.push(self.send(link, verb, std::mem::replace(&mut acks, rest)));

@@ -210,8 +210,13 @@ impl Attempt {
         self.tid.store(pack_tid(tid), Relaxed);
     }
 
+    /// Where the row is, as a number that orders as the places on disk do.
+    pub(crate) fn place(&self) -> u64 {
+        self.tid.load(Relaxed)
+    }
+
     pub(crate) fn tid(&self) -> String {
-        let packed = self.tid.load(Relaxed);
+        let packed = self.place();
         format!("({},{})", packed >> 16, packed & 0xffff)
     }
 

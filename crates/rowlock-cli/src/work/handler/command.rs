@@ -1,17 +1,18 @@
-//! A command as a handler: the payload on its standard input, the job in its environment; its exit code or the last line of its output
+//! A command as a handler: the payload on its standard input, the job or row in its environment; its exit code or the last line of its output
 //! decides.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use rowlock::{CancelReason, Ctx, Outcome, RawJob};
+use rowlock::{CancelReason, Outcome};
 use tokio::process::Command;
 
-use super::fields;
 use super::process::{self, Ended, Processes};
+use super::task::Task;
 use super::verdict::{by_code, explicit};
 use crate::settings::CommandSettings;
+use crate::traces::AttemptSpan;
 use crate::units::duration_text;
 
 /// How much of the standard error becomes the error of the job.
@@ -27,19 +28,20 @@ enum Why {
     Told(CancelReason),
 }
 
-/// Runs the command for one job.
+/// Runs the command for one job or row. When this is dropped, the command is told to stop.
 pub(super) async fn run(
     settings: &CommandSettings,
     timeout: Option<Duration>,
     processes: &Processes,
-    job: RawJob,
-    ctx: Ctx,
+    task: &impl Task,
+    span: &AttemptSpan,
 ) -> Outcome {
-    let command = command(settings, &ctx);
+    let trace = span.traceparent();
+    let command = command(settings, task, trace.as_deref().or(task.trace()));
     let started = process::start(
         processes,
         command,
-        job.payload,
+        task.payload().into(),
         settings.output_max,
         settings.kill_grace,
     );
@@ -52,7 +54,7 @@ pub(super) async fn run(
     };
     let why = tokio::select! {
         ended = running.ended() => return judge_end(settings, ended),
-        why = told_to_stop(&ctx, timeout) => why,
+        why = told_to_stop(task, timeout) => why,
     };
     running.stop(match why {
         Why::Told(CancelReason::Shutdown) => settings.kill_grace.min(SHUTDOWN_GRACE_MAX),
@@ -61,7 +63,7 @@ pub(super) async fn run(
     judge_stopped(running.ended().await, &why)
 }
 
-async fn told_to_stop(ctx: &Ctx, timeout: Option<Duration>) -> Why {
+async fn told_to_stop(task: &impl Task, timeout: Option<Duration>) -> Why {
     let limit = async {
         match timeout {
             Some(limit) => {
@@ -73,11 +75,11 @@ async fn told_to_stop(ctx: &Ctx, timeout: Option<Duration>) -> Why {
     };
     tokio::select! {
         limit = limit => Why::Timeout(limit),
-        reason = ctx.cancelled() => Why::Told(reason),
+        reason = task.told_to_stop() => Why::Told(reason),
     }
 }
 
-fn command(settings: &CommandSettings, ctx: &Ctx) -> Command {
+fn command(settings: &CommandSettings, task: &impl Task, trace: Option<&str>) -> Command {
     let mut command = Command::new(&settings.command[0]);
     command.args(&settings.command[1..]);
     if settings.env_clear {
@@ -95,7 +97,12 @@ fn command(settings: &CommandSettings, ctx: &Ctx) -> Command {
             .iter()
             .map(|(name, value)| (name, value.reveal())),
     );
-    command.envs(fields::environment(ctx));
+    command.envs(task.environment());
+    if let Some(trace) = trace {
+        // The second is what tracing libraries look for by themselves.
+        command.env("ROWLOCK_TRACEPARENT", trace);
+        command.env("TRACEPARENT", trace);
+    }
     if let Some(dir) = &settings.dir {
         command.current_dir(dir);
     }

@@ -1,19 +1,20 @@
-//! An HTTP endpoint as a handler: the job as JSON in a signed POST; the status or the body of the answer decides.
+//! An HTTP endpoint as a handler: the job or row as JSON in a signed POST; the status or the body of the answer decides.
 
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT};
 use reqwest::{Client, Response, StatusCode, Url};
-use rowlock::{CancelReason, Ctx, Outcome, RawJob};
+use rowlock::{CancelReason, Outcome};
 use serde_json::value::RawValue;
 
-use super::fields;
 use super::retry_after::retry_after;
 use super::signature::Signer;
-use super::tls;
+use super::task::Task;
 use super::verdict::{by_code, explicit};
 use crate::settings::{Codes, HttpSettings};
+use crate::tls;
+use crate::traces::{AttemptSpan, CallSpan};
 use crate::units::duration_text;
 
 /// How much of an answer's body is quoted in the error of the job.
@@ -24,7 +25,7 @@ pub(super) struct Endpoint {
     client: Client,
     url: Url,
     /// The address without what may be secret in it.
-    shown: String,
+    shown: Url,
     headers: HeaderMap,
     signer: Option<Signer>,
     timeout: Duration,
@@ -75,16 +76,16 @@ impl Endpoint {
         })
     }
 
-    /// Calls the endpoint for one job. What is under way when the job is told to stop is dropped, and its connection closed.
-    pub(super) async fn run(&self, job: &RawJob, ctx: &Ctx) -> Outcome {
+    /// Calls the endpoint for one job or row. What is under way when it is told to stop is dropped, and its connection closed.
+    pub(super) async fn run(&self, task: &impl Task, span: &AttemptSpan) -> Outcome {
         let failed = |error: String| Outcome::Retry { error, after: None };
         tokio::select! {
-            answer = tokio::time::timeout(self.timeout, self.call(job, ctx)) => match answer {
+            answer = tokio::time::timeout(self.timeout, self.call_in_span(task, span)) => match answer {
                 Ok(Ok(answer)) => self.judge(&answer),
                 Ok(Err(e)) => failed(format!("cannot POST to {}: {e}", self.shown)),
                 Err(_) => failed(format!("{} did not answer within {}", self.shown, duration_text(self.timeout))),
             },
-            reason = ctx.cancelled() => failed(match reason {
+            reason = task.told_to_stop() => failed(match reason {
                 CancelReason::Cancelled => "cancelled while it ran".into(),
                 CancelReason::Shutdown => "stopped because the worker shuts down".into(),
                 _ => "stopped because its lease was lost".into(),
@@ -92,10 +93,26 @@ impl Endpoint {
         }
     }
 
-    async fn call(&self, job: &RawJob, ctx: &Ctx) -> Result<Answer, String> {
-        let body = fields::body(job, ctx)
-            .map_err(|e| format!("the job cannot be written as JSON: {e}"))?;
-        let (id, now) = (ctx.key(), jiff::Timestamp::now().as_second());
+    async fn call_in_span(
+        &self,
+        task: &impl Task,
+        attempt: &AttemptSpan,
+    ) -> Result<Answer, String> {
+        let span = CallSpan::begin(attempt, &self.shown);
+        let trace = span.traceparent();
+        let answer = self.call(task, trace.as_deref().or(task.trace())).await;
+        match &answer {
+            Ok(answer) => span.end(Ok(answer.status.as_u16())),
+            Err(error) => span.end(Err(error)),
+        }
+        answer
+    }
+
+    async fn call(&self, task: &impl Task, trace: Option<&str>) -> Result<Answer, String> {
+        let body = task
+            .body()
+            .map_err(|e| format!("what is to be done cannot be written as JSON: {e}"))?;
+        let (id, now) = (task.key(), jiff::Timestamp::now().as_second());
         let mut request = self
             .client
             .post(self.url.clone())
@@ -106,7 +123,7 @@ impl Endpoint {
         if let Some(signer) = &self.signer {
             request = request.header("webhook-signature", signer.sign(&id, now, &body));
         }
-        if let Some(trace) = ctx.trace() {
+        if let Some(trace) = trace {
             request = request.header("traceparent", trace);
         }
         let response = request.body(body).send().await.map_err(chain)?;
@@ -159,7 +176,7 @@ impl Endpoint {
     fn done(&self, answer: &Answer, text: &str) -> Outcome {
         if answer.cut {
             tracing::warn!(
-                endpoint = self.shown,
+                endpoint = %self.shown,
                 limit = self.response_max,
                 "the answer is too large to be kept as a result"
             );
@@ -191,24 +208,17 @@ impl Endpoint {
 }
 
 /// An address without user, password, query and fragment.
-fn shown(url: &Url) -> String {
+fn shown(url: &Url) -> Url {
     let mut url = url.clone();
     url.set_query(None);
     url.set_fragment(None);
     // Fails only for addresses that can have none.
     let _ = url.set_username("");
     let _ = url.set_password(None);
-    url.to_string()
+    url
 }
 
 /// An error with its causes, without the address.
 fn chain(error: reqwest::Error) -> String {
-    let error = error.without_url();
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(&error);
-    while let Some(e) = cause {
-        text = format!("{text}: {e}");
-        cause = e.source();
-    }
-    text
+    crate::say::chain(&error.without_url())
 }

@@ -1,42 +1,65 @@
-//! Handlers that need no code: commands and HTTP endpoints, given to the library's worker.
+//! Handlers that need no code: commands and HTTP endpoints, given to the library's worker and to tables that are queues.
 //!
-//! `fields` is what they are told, `verdict` what they may answer; `command` (over `process`, `capture` and `lines`) and `http` (over `signature`,
-//! `retry_after` and `tls`) are the two ways.
+//! `task` is what they are told, of a job (`job`) or a row (`row`); `verdict` is what they may answer; `command` (over `process`,
+//! `capture` and `lines`) and `http` (over `signature` and `retry_after`) are the two ways.
 
 mod capture;
 mod command;
-mod fields;
 mod http;
+mod job;
 mod lines;
 mod process;
 mod retry_after;
+mod row;
 mod signature;
-mod tls;
+mod task;
 mod verdict;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
-use rowlock::{Ctx, Outcome, RawJob, WorkerBuilder};
+use rowlock::{Ctx, Outcome, RawJob, TableQueueBuilder, TableRow, WorkerBuilder};
+use serde_json::value::RawValue;
 
 pub(crate) use process::Processes;
 
-use crate::settings::{Action, CommandSettings, HandlerSettings};
+use crate::settings::{Action, CommandSettings, HandlerSettings, TableSettings};
+use crate::traces::AttemptSpan;
+use job::JobTask;
+use row::{RowTask, TableFacts};
+use task::Task;
 
-/// What runs jobs.
+/// What runs jobs and rows.
 enum Runner {
-    Command(CommandSettings, Option<std::time::Duration>, Processes),
+    Command(CommandSettings, Option<Duration>, Processes),
     Http(Box<http::Endpoint>),
 }
 
 impl Runner {
-    async fn run(&self, job: RawJob, ctx: Ctx) -> Outcome {
-        match self {
-            Self::Command(settings, timeout, processes) => {
-                command::run(settings, *timeout, processes, job, ctx).await
+    fn new(
+        action: &Action,
+        timeout: Option<Duration>,
+        processes: &Processes,
+    ) -> anyhow::Result<Self> {
+        Ok(match action {
+            Action::Command(settings) => {
+                Self::Command(settings.clone(), timeout, processes.clone())
             }
-            Self::Http(endpoint) => endpoint.run(&job, &ctx).await,
-        }
+            Action::Http(settings) => Self::Http(Box::new(http::Endpoint::new(settings, timeout)?)),
+        })
+    }
+
+    async fn run(&self, task: &impl Task) -> Outcome {
+        let span = AttemptSpan::begin(|| task.facts(), task.trace());
+        let outcome = match self {
+            Self::Command(settings, timeout, processes) => {
+                command::run(settings, *timeout, processes, task, &span).await
+            }
+            Self::Http(endpoint) => endpoint.run(task, &span).await,
+        };
+        span.end(&outcome, task.is_given_back());
+        outcome
     }
 }
 
@@ -47,21 +70,12 @@ pub(crate) fn attach(
     processes: &Processes,
 ) -> anyhow::Result<WorkerBuilder> {
     for handler in handlers {
-        let runner = match &handler.action {
-            Action::Command(settings) => {
-                Runner::Command(settings.clone(), handler.timeout, processes.clone())
-            }
-            Action::Http(settings) => {
-                let doing = || format!("the handler for {:?} cannot be used", handler.kind);
-                Runner::Http(Box::new(
-                    http::Endpoint::new(settings, handler.timeout).with_context(doing)?,
-                ))
-            }
-        };
+        let runner = Runner::new(&handler.action, handler.timeout, processes)
+            .with_context(|| format!("the handler for {:?} cannot be used", handler.kind))?;
         let runner = Arc::new(runner);
         let run = move |job: RawJob, ctx: Ctx| {
             let runner = runner.clone();
-            async move { runner.run(job, ctx).await }
+            async move { runner.run(&JobTask { job, ctx }).await }
         };
         builder = match handler.kind.as_str() {
             "*" => builder.handle_any(run),
@@ -69,4 +83,31 @@ pub(crate) fn attach(
         };
     }
     Ok(builder)
+}
+
+/// How much longer than its own time limit a handler may take: a command that was told to stop, then killed. The library's limit would
+/// free the row before the process is gone.
+const BEYOND: Duration = Duration::from_secs(10);
+
+/// A table as the library takes it, with its handler.
+pub(crate) fn for_table(
+    table: &TableSettings,
+    schema: &str,
+    processes: &Processes,
+) -> anyhow::Result<TableQueueBuilder> {
+    let runner = Arc::new(Runner::new(&table.action, Some(table.timeout), processes)?);
+    let beyond = match &table.action {
+        Action::Command(command) => BEYOND + command.kill_grace,
+        Action::Http(_) => BEYOND,
+    };
+    let facts = Arc::new(TableFacts {
+        table: table.name.clone(),
+        schema: schema.to_owned(),
+        park_after: table.park_after(),
+    });
+    let run = move |row: TableRow<Box<RawValue>>| {
+        let (runner, facts) = (runner.clone(), facts.clone());
+        async move { runner.run(&RowTask { facts, row }).await }
+    };
+    Ok(table.builder(beyond).handler(run))
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, Response};
 use axum::serve::ListenerExt;
@@ -110,8 +110,9 @@ impl Endpoint {
 async fn answer(
     State(inner): State<Arc<Inner>>,
     headers: HeaderMap,
-    body: String,
+    body: Bytes,
 ) -> Response<Body> {
+    let body = String::from_utf8_lossy(&body).into_owned();
     inner
         .requests
         .lock()

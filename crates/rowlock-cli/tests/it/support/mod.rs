@@ -98,6 +98,13 @@ impl Place {
         client.query_one(&sql, &[]).await.expect("an answer").get(0)
     }
 
+    /// Runs statements in the database; `rowlock.` stands for the schema of the queue.
+    pub(crate) async fn sql(&self, sql: &str) {
+        let client = self.queue.db().connect().await.expect("a connection");
+        let sql = sql.replace("rowlock.", &format!("{}.", self.queue.db().schema()));
+        client.batch_execute(&sql).await.expect("it runs");
+    }
+
     /// The database's address for a role of this test alone, which has this access and no other. Roles belong to the whole server: [`forget`](Self::forget) it.
     pub(crate) async fn acting_as(&self, access: &str) -> String {
         let role = format!("{}_{access}", self.queue.db().name());

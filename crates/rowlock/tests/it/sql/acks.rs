@@ -695,3 +695,51 @@ async fn progress_is_seen_while_the_job_runs_and_gone_with_the_next_attempt() {
     .await;
     assert_eq!(one(pg, "select progress from rowlock.jobs").await, "null");
 }
+
+/// A place is only a hint: a row that is now where another was is not finished in its stead.
+#[tokio::test]
+async fn a_row_in_the_place_of_another_is_not_finished_for_it() {
+    for retention in ["0", "1 day"] {
+        let own = installed().await;
+        let pg = &own.pg;
+        run(
+            pg,
+            &format!("select rowlock.set_queue('default', '{{\"retention\": \"{retention}\"}}')"),
+        )
+        .await;
+        enqueue(pg, 3).await;
+        let jobs = claim(pg, "n => 3").await;
+
+        // The first is said to be where the second is, and both have the token of the same claim.
+        let astray = Held {
+            tid: jobs[1].tid.clone(),
+            ..jobs[0].clone()
+        };
+        let said = complete(pg, std::slice::from_ref(&astray)).await;
+        assert_eq!(
+            said,
+            format!("{{{}}}|{{}}|{{}}", jobs[0].id),
+            "retention {retention}: the id decides"
+        );
+        assert_eq!(
+            rows(pg, "select id from rowlock.job order by id").await,
+            [jobs[1].id.to_string(), jobs[2].id.to_string()],
+            "retention {retention}: the second is still there"
+        );
+
+        // In any order, and named twice, a job is finished once.
+        let again = [jobs[2].clone(), jobs[1].clone(), jobs[2].clone()];
+        complete(pg, &again).await;
+        assert_eq!(
+            number(pg, "select count(*) from rowlock.job").await,
+            0,
+            "retention {retention}: all are finished"
+        );
+        let kept = if retention == "0" { 0 } else { 3 };
+        assert_eq!(
+            number(pg, "select count(*) from rowlock.finished").await,
+            kept,
+            "retention {retention}: each is in the history once, if there is one"
+        );
+    }
+}

@@ -680,3 +680,50 @@ async fn a_sweep_is_not_used_up_by_the_poison_it_puts_away() {
         "all of the poison is parked, and what stood behind it is found"
     );
 }
+
+/// Claims of one queue take turns, and who has the turn need not lock a row before writing its lease.
+#[tokio::test]
+async fn whose_turn_it_is_locks_no_row_first_and_who_does_not_get_it_claims_all_the_same() {
+    let own = installed().await;
+    let pg = &own.pg;
+    let jobs = enqueue(pg, 4).await;
+    let locked_first = "select count(*) from rowlock.job where lease_until > now() and xmax <> 0";
+
+    assert_eq!(ids(&claim(pg, "n => 1").await), jobs[..1]);
+    assert_eq!(number(pg, locked_first).await, 0, "it was its turn");
+
+    // Somebody has the turn and is frozen in it.
+    let other = own.another().await;
+    run(&other, "begin").await;
+    assert_eq!(ids(&claim(&other, "n => 1").await), jobs[1..2]);
+    assert_eq!(
+        ids(&claim(pg, "n => 1").await),
+        jobs[2..3],
+        "the next is taken, the one under way is skipped"
+    );
+    assert_eq!(number(pg, locked_first).await, 1, "it was not its turn");
+    run(&other, "rollback").await;
+
+    assert_eq!(
+        ids(&claim(pg, "n => 4").await),
+        [jobs[1], jobs[3]],
+        "what the frozen claim took is free again"
+    );
+}
+
+#[tokio::test]
+async fn a_row_that_an_open_transaction_has_locked_is_skipped() {
+    let own = installed().await;
+    let pg = &own.pg;
+    let jobs = enqueue(pg, 3).await;
+    let other = own.another().await;
+    run(
+        &other,
+        &format!("begin; select from rowlock.job where id = {} for update", jobs[0]),
+    )
+    .await;
+    assert_eq!(ids(&claim(pg, "n => 2").await), jobs[1..]);
+    run(&other, "rollback").await;
+    // The mark of the lock stays in the row, and means nothing any more.
+    assert_eq!(ids(&claim(pg, "n => 2").await), jobs[..1]);
+}

@@ -121,6 +121,38 @@ async fn after_the_grace_what_is_done_counts_and_the_rest_is_free() {
 }
 
 #[tokio::test]
+async fn stopping_now_waits_for_no_grace_and_costs_no_row_anything() {
+    let f = Fixture::with_items(4).await;
+    let now = CancellationToken::new();
+    let queue = {
+        let when = now.clone();
+        items()
+            .grace(Duration::from_secs(86_400))
+            .stop_now(now)
+            .at_once(1)
+            .handler(move |row: TableRow<Item>| {
+                let when = when.clone();
+                async move {
+                    if row.data.id == 2 {
+                        when.cancel();
+                        std::future::pending::<()>().await;
+                    }
+                }
+            })
+            .build(&f.client)
+            .await
+            .unwrap()
+    };
+    let stats = soon(queue.run(&CancellationToken::new())).await.unwrap();
+    assert_eq!(stats.done, 1, "{stats:?}");
+    assert_eq!(f.pending().await, 3);
+    for table in ["table_batch", "table_failure"] {
+        let left = format!("select count(*) from rowlock.{table}");
+        assert_eq!(f.number(&left).await, 0, "{table}");
+    }
+}
+
+#[tokio::test]
 async fn a_row_in_the_transaction_is_undone_after_the_grace() {
     let f = Fixture::with_items(3).await;
     let stop = CancellationToken::new();

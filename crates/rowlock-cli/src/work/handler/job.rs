@@ -1,9 +1,66 @@
-//! What a handler is told of its job: as environment for a command, as JSON for an endpoint.
+//! A job as a task: what a handler is told of it, as environment for a command, as JSON for an endpoint.
 
 use jiff::Timestamp;
-use rowlock::{Ctx, RawJob};
+use opentelemetry::KeyValue;
+use rowlock::{CancelReason, Ctx, RawJob};
 use serde::Serialize;
 use serde_json::value::RawValue;
+
+use super::task::Task;
+use crate::traces::Facts;
+
+/// A job that is to be handled.
+pub(super) struct JobTask {
+    pub(super) job: RawJob,
+    pub(super) ctx: Ctx,
+}
+
+impl Task for JobTask {
+    fn key(&self) -> String {
+        self.ctx.key()
+    }
+
+    fn payload(&self) -> &str {
+        &self.job.payload
+    }
+
+    fn trace(&self) -> Option<&str> {
+        self.ctx.trace()
+    }
+
+    fn facts(&self) -> Facts {
+        let ctx = &self.ctx;
+        Facts {
+            name: format!("process {}", ctx.kind()),
+            attributes: vec![
+                KeyValue::new("messaging.system", "rowlock"),
+                KeyValue::new("messaging.operation.name", "process"),
+                KeyValue::new("messaging.operation.type", "process"),
+                KeyValue::new("messaging.destination.name", ctx.queue().to_owned()),
+                KeyValue::new("messaging.message.id", ctx.id().to_string()),
+                KeyValue::new("rowlock.kind", ctx.kind().to_owned()),
+                KeyValue::new("rowlock.attempt", i64::from(ctx.attempt())),
+                KeyValue::new("rowlock.failures", i64::from(ctx.failures())),
+            ],
+        }
+    }
+
+    fn is_given_back(&self) -> bool {
+        matches!(self.ctx.cancel_reason(), Some(CancelReason::Shutdown))
+    }
+
+    fn body(&self) -> Result<String, serde_json::Error> {
+        body(&self.job, &self.ctx)
+    }
+
+    fn environment(&self) -> Vec<(&'static str, String)> {
+        environment(&self.ctx)
+    }
+
+    async fn told_to_stop(&self) -> CancelReason {
+        self.ctx.cancelled().await
+    }
+}
 
 /// The body of a request. Everything is in the body, so that the signature covers everything.
 #[derive(Serialize)]
@@ -25,7 +82,7 @@ struct Envelope<'a> {
 }
 
 /// The job as an endpoint gets it.
-pub(super) fn body(job: &RawJob, ctx: &Ctx) -> Result<String, serde_json::Error> {
+fn body(job: &RawJob, ctx: &Ctx) -> Result<String, serde_json::Error> {
     let payload: &RawValue = serde_json::from_str(&job.payload)?;
     serde_json::to_string(&Envelope {
         id: ctx.id().0,
@@ -46,12 +103,12 @@ pub(super) fn body(job: &RawJob, ctx: &Ctx) -> Result<String, serde_json::Error>
 }
 
 /// The job as a command gets it, beside the payload.
-pub(super) fn environment(ctx: &Ctx) -> Vec<(&'static str, String)> {
+fn environment(ctx: &Ctx) -> Vec<(&'static str, String)> {
     let time = |at: Option<Timestamp>| at.map_or_else(String::new, |at| at.to_string());
     // Texts and plain maps always serialise.
     let tags = serde_json::to_string(ctx.tags()).unwrap_or_default();
     let metadata = serde_json::to_string(&ctx.metadata()).unwrap_or_default();
-    let mut fields = vec![
+    vec![
         ("ROWLOCK_ID", ctx.id().to_string()),
         ("ROWLOCK_KIND", ctx.kind().to_owned()),
         ("ROWLOCK_QUEUE", ctx.queue().to_owned()),
@@ -70,11 +127,5 @@ pub(super) fn environment(ctx: &Ctx) -> Vec<(&'static str, String)> {
         ("ROWLOCK_CREATED_AT", time(ctx.created_at())),
         ("ROWLOCK_TAGS", tags),
         ("ROWLOCK_METADATA", metadata),
-    ];
-    if let Some(trace) = ctx.trace() {
-        fields.push(("ROWLOCK_TRACEPARENT", trace.to_owned()));
-        // What tracing libraries look for by themselves.
-        fields.push(("TRACEPARENT", trace.to_owned()));
-    }
-    fields
+    ]
 }

@@ -1,4 +1,4 @@
-//! TLS for calls: the roots of the system, and more where a handler names them.
+//! TLS for calls: the roots of the system, and more where a configuration names them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
 /// What a client trusts.
-pub(super) fn config(ca_file: Option<&Path>) -> anyhow::Result<ClientConfig> {
+pub(crate) fn config(ca_file: Option<&Path>) -> anyhow::Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
     let native = rustls_native_certs::load_native_certs();
     for error in &native.errors {

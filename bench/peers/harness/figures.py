@@ -1,0 +1,70 @@
+"""From measured phases to the figures of the report. Pure."""
+
+from .stats import middle, percentile, ratio, spread
+
+
+class Figures:
+    """All phases of one run: a list of {system, scenario, round, phase, jobs, seconds, …}."""
+
+    def __init__(self, phases):
+        self.phases = phases
+
+    def of(self, system, scenario, phase):
+        """In the order in which they were measured."""
+        wanted = (system, scenario, phase)
+        return [p for p in self.phases if (p["system"], p["scenario"], p["phase"]) == wanted]
+
+    def rates(self, system, scenario, phase):
+        return [p["jobs"] / p["seconds"] for p in self.of(system, scenario, phase)]
+
+    def rate(self, system, scenario, phase=None):
+        """Jobs per second: the median."""
+        return middle(self.rates(system, scenario, phase or scenario))
+
+    def spread(self, system, scenario, phase=None):
+        return spread(self.rates(system, scenario, phase or scenario))
+
+    def per_job(self, system, scenario, phase, what):
+        """The median of something per job."""
+        phases = self.of(system, scenario, phase)
+        return middle([p[what] / p["jobs"] if p.get(what) is not None else None for p in phases])
+
+    def cpu_us(self, system, scenario, phase):
+        """(server, client) microseconds per job."""
+        server = self.per_job(system, scenario, phase, "server_cpu")
+        client = self.per_job(system, scenario, phase, "adapter_cpu")
+        return (None if server is None else server * 1e6, None if client is None else client * 1e6)
+
+    def largest(self, system, scenario, phase, what):
+        return middle([p[what] / p["jobs"] for p in self.of(system, scenario, phase)[:1]])
+
+    def bulk(self, system):
+        return self.rate(system, "drain", "bulk")
+
+    def single(self, system, producers):
+        return self.rate(system, f"single{producers}", "single")
+
+    def wait_ms(self, system, share):
+        """A percentile of the pick-up latency over all rounds."""
+        waits = [us for p in self.of(system, "latency", "latency") for us in p["waits_us"]]
+        found = percentile(waits, share)
+        return None if found is None else found / 1000
+
+    def pinned(self, system):
+        """The last drain under a pinned horizon against the last drain of the same churn without."""
+        clean = [p for p in self.of(system, "drain", "drain") if p["round"] == 1]
+        pinned = self.of(system, "pinned", "drain")
+        if not clean or not pinned or len(clean) != len(pinned):
+            return None
+        return ratio(pinned[-1]["jobs"] / pinned[-1]["seconds"], clean[-1]["jobs"] / clean[-1]["seconds"])
+
+    def wal(self, system, what="wal_without_images"):
+        """(enqueue, finish) bytes per job."""
+        return self.per_job(system, "drain", "bulk", what), self.per_job(system, "drain", "drain", what)
+
+    def settings(self, system):
+        """As the adapter says, of the plainest scenario there is."""
+        for phase in self.phases:
+            if phase["system"] == system and phase["scenario"] != "handlers":
+                return phase["settings"]
+        return ""

@@ -1,0 +1,73 @@
+"""What the run happened on, and what else the machine was doing."""
+
+import os
+import platform
+import subprocess
+import time
+from datetime import datetime, timezone
+
+from .meter import server_seconds
+
+
+def describe():
+    return {
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "cpu": cpu(),
+        "cores": os.cpu_count(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+        "system": f"{platform.system()} {platform.release()}",
+        "tools": {
+            "rustc": version("rustc"),
+            "node": version("node"),
+            "python": platform.python_version(),
+        },
+    }
+
+
+def cpu():
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.machine()
+
+
+def version(program):
+    try:
+        return subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout.strip()
+    except FileNotFoundError:
+        return "not installed"
+
+
+class Clock:
+    """How long the run takes, and how much of the machine others use meanwhile."""
+
+    def __init__(self, postmaster):
+        self.postmaster = postmaster
+        self.began, self.busy, self.ours = time.monotonic(), busy_seconds(), self._ours()
+
+    def read(self):
+        """(seconds, share of the machine that went to neither the server, the adapters nor this harness)."""
+        seconds = time.monotonic() - self.began
+        others = busy_seconds() - self.busy - (self._ours() - self.ours)
+        return seconds, max(0.0, others / (seconds * (os.cpu_count() or 1)))
+
+    def _ours(self):
+        usage = os.times()
+        mine = usage.user + usage.system + usage.children_user + usage.children_system
+        return mine + (server_seconds(self.postmaster) or 0.0)
+
+
+def busy_seconds():
+    """CPU seconds of the whole machine since it started, idle and waiting left out."""
+    with open("/proc/stat", encoding="utf-8") as file:
+        fields = [int(field) for field in file.readline().split()[1:9]]
+    idle = fields[3] + fields[4]
+    return (sum(fields) - idle) / os.sysconf("SC_CLK_TCK")
+
+
+def load():
+    return os.getloadavg()[0]

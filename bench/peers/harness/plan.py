@@ -1,0 +1,73 @@
+"""Which scenarios run with which numbers, and in what order: round by round, each system in turn."""
+
+import re
+from dataclasses import dataclass
+
+from .systems import System
+
+# Drains in the same tables, one after the other.
+CHURN = 3
+HANDLERS = 1000
+
+
+@dataclass(frozen=True)
+class Step:
+    round: int
+    system: System
+    scenario: str
+    settings: dict
+    pinned: bool = False
+
+    def adapter_scenario(self):
+        return {
+            "pinned": "drain", "backlog": "drain", "single8": "single", "single32": "single", "busy8": "single",
+            "busy32": "single", "handlers": "steady",
+        }.get(self.scenario, self.scenario)
+
+
+def steps(systems, rounds, scale=1.0, jobs=None, backlog=0, only_scenarios=None, samples=60):
+    """All steps. Scenario by scenario within a round, systems interleaved within a scenario."""
+    planned = []
+    for number in range(1, rounds + 1):
+        for scenario in ("drain", "pinned", "single8", "single32", "busy8", "busy32", "steady", "handlers", "latency", "backlog"):
+            if only_scenarios and scenario not in only_scenarios:
+                continue
+            for system in turned(systems, number):
+                step = one(number, system, scenario, scale, jobs, backlog, samples)
+                if step:
+                    planned.append(step)
+    return planned
+
+
+def turned(systems, number):
+    """Another order each round, so that nobody always follows the same neighbour."""
+    at = (number - 1) * 5 % max(1, len(systems))
+    return systems[at:] + systems[:at]
+
+
+def one(number, system, scenario, scale, jobs, backlog, samples):
+    def count(own):
+        return max(500, int(min(own, jobs) if jobs else own * scale))
+
+    if scenario == "backlog":
+        if not backlog or number > 1 or "steady" not in system.scenarios:
+            return None
+        return Step(number, system, scenario, {"JOBS": backlog, "ROUNDS": 1, "PRODUCERS": 4})
+    if scenario not in system.scenarios:
+        return None
+    if scenario in ("drain", "pinned"):
+        # The churn, held up or not, once; later rounds repeat the plain drain.
+        if scenario == "pinned" and number > 1:
+            return None
+        churned = number == 1 and "pinned" in system.scenarios
+        settings = {"JOBS": count(system.drain), "ROUNDS": CHURN if churned else 1, "PRODUCERS": 4}
+        return Step(number, system, scenario, settings, pinned=scenario == "pinned")
+    if scenario in ("single8", "single32", "busy8", "busy32"):
+        settings = {"JOBS": count(system.single), "PRODUCERS": int(re.search(r"\d+", scenario).group())}
+        return Step(number, system, scenario, {**settings, "BUSY": int(scenario.startswith("busy"))})
+    if scenario == "steady":
+        return Step(number, system, scenario, {"JOBS": count(system.steady), "PRODUCERS": 4})
+    if scenario == "handlers":
+        settings = {"JOBS": count(300_000), "PRODUCERS": 4, "HANDLER_MS": 10, "WORKERS": HANDLERS}
+        return Step(number, system, scenario, settings)
+    return Step(number, system, scenario, {"JOBS": samples, "PRODUCERS": 1})

@@ -1,0 +1,140 @@
+"""The PostgreSQL that everything runs on: a private one, or one that was given."""
+
+import glob
+import os
+import pwd
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+SETTINGS = {
+    "shared_buffers": "1GB",
+    "max_wal_size": "8GB",
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "max_connections": "300",
+    # So that the log of a phase can still be read after it.
+    "wal_keep_size": "2GB",
+}
+
+
+class Failed(Exception):
+    """What went wrong, in words for the one who started the run."""
+
+
+def bin_dir():
+    """Where initdb is: ROWLOCK_PG_BIN, then PATH, then Debian's directories, highest major first."""
+    given = os.environ.get("ROWLOCK_PG_BIN")
+    if given:
+        return Path(given)
+    packaged = sorted(
+        glob.glob("/usr/lib/postgresql/*/bin/initdb"),
+        key=lambda path: int(re.search(r"/(\d+)/bin", path).group(1)),
+    )
+    found = shutil.which("initdb") if shutil.which("pg_ctl") else None
+    if not found and packaged:
+        found = packaged[-1]
+    if not found:
+        raise Failed("no initdb found; install PostgreSQL or set ROWLOCK_PG_BIN")
+    return Path(found).parent
+
+
+class Postgres:
+    """`url` names a server that is there already; without it a private one is started and ends with `stop`."""
+
+    def __init__(self, url=None):
+        self.given = url
+        self.dir = None
+        self.settings = {}
+        if url:
+            self.sql("postgres", "select 1")
+        else:
+            self._start()
+        self.version = self.sql("postgres", "show server_version")
+        for name in SETTINGS:
+            self.settings[name] = self.sql("postgres", f"select current_setting('{name}', true)")
+        self.postmaster = self._postmaster()
+
+    def url(self, database):
+        if self.given:
+            parts = urlsplit(self.given)
+            return urlunsplit(parts._replace(path=f"/{database}"))
+        return f"postgresql:///{database}?host={self.dir}&port=5432&user=postgres"
+
+    def sql(self, database, query, timeout=600):
+        """The first column of the first row, as text."""
+        done = subprocess.run(
+            ["psql", "-XqAt", "-v", "ON_ERROR_STOP=1", "-d", self.url(database), "-c", query],
+            capture_output=True, text=True, timeout=timeout,
+        )
+        if done.returncode != 0:
+            raise Failed(f"psql: {done.stderr.strip()}")
+        return done.stdout.strip().split("\n")[0]
+
+    def fresh(self, database):
+        """An empty database; what the last one left is written out before."""
+        self.drop(database)
+        self.sql("postgres", f'create database "{database}" template template0')
+
+    def drop(self, database):
+        self.sql("postgres", f'drop database if exists "{database}" with (force)')
+
+    def pin(self, database):
+        """A reader with an open snapshot, which keeps vacuum from removing anything until it is closed."""
+        reader = subprocess.Popen(
+            ["psql", "-XqAt", "-d", self.url(database)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )
+        reader.stdin.write("begin isolation level repeatable read;\nselect count(*) from pg_class;\n")
+        reader.stdin.flush()
+        if not reader.stdout.readline().strip().isdigit():
+            raise Failed("the reader that holds the horizon could not begin")
+        return reader
+
+    def stop(self):
+        if not self.dir:
+            return
+        self._as_server([self.bin / "pg_ctl", "-D", self.dir / "data", "-m", "immediate", "-w", "stop"])
+        shutil.rmtree(self.dir, ignore_errors=True)
+        self.dir = None
+
+    def _start(self):
+        self.bin = bin_dir()
+        self.dir = Path(tempfile.mkdtemp(prefix="rowlock-peers-"))
+        # initdb refuses root.
+        self.user = "postgres" if os.geteuid() == 0 else None
+        if self.user:
+            try:
+                owner = pwd.getpwnam(self.user)
+            except KeyError as error:
+                raise Failed("as root a user `postgres` is needed, who then runs the server") from error
+            os.chown(self.dir, owner.pw_uid, owner.pw_gid)
+        self._as_server([self.bin / "initdb", "-D", self.dir / "data", "-U", "postgres", "-A", "trust", "--no-sync"])
+        with open(self.dir / "data" / "postgresql.conf", "a", encoding="utf-8") as conf:
+            conf.write(f"unix_socket_directories = '{self.dir}'\nlisten_addresses = ''\n")
+            for name, value in SETTINGS.items():
+                conf.write(f"{name} = '{value}'\n")
+        log = self.dir / "log"
+        self._as_server([self.bin / "pg_ctl", "-D", self.dir / "data", "-l", log, "-w", "-t", "60", "start"])
+
+    def _as_server(self, command):
+        done = subprocess.run(
+            [str(part) for part in command],
+            cwd="/", user=self.user, group=self.user, extra_groups=[] if self.user else None,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=120,
+        )
+        if done.returncode != 0:
+            raise Failed(f"{Path(command[0]).name}: {done.stderr.strip()}")
+
+    def _postmaster(self):
+        """The server's process id if it runs on this machine and may be looked at; else None."""
+        if self.dir:
+            return int((self.dir / "data" / "postmaster.pid").read_text().split("\n")[0])
+        try:
+            path = self.sql("postgres", "select current_setting('data_directory')")
+            return int((Path(path) / "postmaster.pid").read_text().split("\n")[0])
+        except (Failed, OSError, ValueError):
+            return None

@@ -1,0 +1,172 @@
+// What the adapters in JavaScript share: the protocol with the harness, the scenarios, and the ledger that sees to it that each job
+// ran exactly once. The same as rust/adapter; see there and README.md for what each scenario means.
+
+import { createInterface } from 'node:readline'
+
+const BATCH = 100
+const BULK_PRODUCERS = 4
+
+const number = (name, otherwise) => Number(process.env[name] ?? otherwise)
+
+export const config = {
+  scenario: process.argv[2],
+  url: process.env.DATABASE_URL,
+  jobs: number('JOBS', 10000),
+  producers: number('PRODUCERS', 4),
+  rounds: number('ROUNDS', 1),
+  variant: process.env.VARIANT ?? '',
+}
+
+class Ledger {
+  constructor (jobs, timed) {
+    this.runs = new Uint8Array(jobs)
+    this.started = timed ? new Float64Array(jobs) : null
+    this.count = 0
+    this.target = Infinity
+    this.reached = () => {}
+  }
+
+  // The handler of job `n`.
+  run (n) {
+    if (this.started) this.started[n] = performance.now()
+    this.runs[n] += 1
+    this.count += 1
+    if (this.count === this.target) this.reached()
+  }
+
+  // Waits until so many have run; fails when nothing has moved for a minute.
+  until (jobs) {
+    if (this.count >= jobs) return Promise.resolve()
+    return new Promise((resolve, reject) => {
+      let seen = this.count
+      const watch = setInterval(() => {
+        if (this.count === seen) {
+          clearInterval(watch)
+          reject(new Error(`after ${this.count} of ${jobs} jobs nothing ran for a minute`))
+        }
+        seen = this.count
+      }, 60000)
+      this.target = jobs
+      this.reached = () => { clearInterval(watch); resolve() }
+    })
+  }
+
+  exact (jobs) {
+    return this.runs.subarray(0, jobs).every(runs => runs === 1)
+  }
+}
+
+const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]()
+
+async function ready (phase) {
+  console.log(`ready ${phase}`)
+  const { value } = await lines.next()
+  if (value?.trim() !== 'go') throw new Error(`expected \`go\`, not ${value}`)
+}
+
+const sleep = ms => new Promise(resolve => setTimeout(resolve, ms))
+
+// A peer has: bulkChunk, settings, bulk(numbers), batch(numbers), single(n), start(ledger) -> worker, stop(worker),
+// count() -> jobs whose completion is not stored yet, close().
+export async function run (peer) {
+  const { scenario, jobs, rounds, producers } = config
+  const report = (phase, count, began, exact, more = {}) => {
+    const seconds = (more.ended ?? performance.now()) - began
+    delete more.ended
+    console.log(JSON.stringify({ phase, jobs: count, seconds: seconds / 1000, exact, settings: peer.settings, ...more }))
+  }
+
+  const produce = async (first, count, size, workers, call) => {
+    let next = 0
+    await Promise.all(Array.from({ length: workers }, async () => {
+      while (next < count) {
+        const from = next
+        next += size
+        const length = Math.min(size, count - from)
+        await call(Array.from({ length }, (_, at) => first + from + at))
+      }
+    }))
+  }
+
+  const finished = async (ledger, count) => {
+    await ledger.until(count)
+    const began = performance.now()
+    while (await peer.count() > 0) {
+      if (performance.now() - began > 60000) throw new Error('jobs ran, but are not finished after a minute')
+      await sleep(2)
+    }
+  }
+
+  const bulk = async round => {
+    await ready('bulk')
+    const began = performance.now()
+    await produce(round * jobs, jobs, peer.bulkChunk, BULK_PRODUCERS, numbers => peer.bulk(numbers))
+    const ended = performance.now()
+    report('bulk', jobs, began, await peer.count() === jobs, { ended })
+  }
+
+  const scenarios = {
+    bulk: () => bulk(0),
+
+    async single () {
+      await ready('single')
+      const began = performance.now()
+      await produce(0, jobs, 1, producers, ([n]) => peer.single(n))
+      const ended = performance.now()
+      report('single', jobs, began, await peer.count() === jobs, { ended })
+    },
+
+    async drain () {
+      const ledger = new Ledger(jobs * rounds, false)
+      for (let round = 0; round < rounds; round++) {
+        await bulk(round)
+        await ready('drain')
+        const began = performance.now()
+        const worker = await peer.start(ledger)
+        const soFar = (round + 1) * jobs
+        await finished(ledger, soFar)
+        report('drain', jobs, began, ledger.exact(soFar))
+        await peer.stop(worker)
+      }
+      return ledger.exact(jobs * rounds)
+    },
+
+    async steady () {
+      const count = Math.ceil(jobs / BATCH) * BATCH
+      const ledger = new Ledger(count, false)
+      const worker = await peer.start(ledger)
+      await ready('steady')
+      const began = performance.now()
+      await produce(0, count, BATCH, producers, numbers => peer.batch(numbers))
+      await finished(ledger, count)
+      report('steady', count, began, ledger.exact(count))
+      await peer.stop(worker)
+      return ledger.exact(count)
+    },
+
+    async latency () {
+      const ledger = new Ledger(jobs, true)
+      const worker = await peer.start(ledger)
+      await sleep(1000)
+      await ready('latency')
+      const began = performance.now()
+      const waits = []
+      for (let n = 0; n < jobs; n++) {
+        await sleep(40 + n % 7 * 10)
+        const before = performance.now()
+        await peer.single(n)
+        await ledger.until(n + 1)
+        waits.push(Math.round((ledger.started[n] - before) * 1000))
+      }
+      report('latency', jobs, began, ledger.exact(jobs), { waits_us: waits })
+      await peer.stop(worker)
+      return ledger.exact(jobs)
+    },
+  }
+
+  if (!scenarios[scenario]) throw new Error(`nobody knows a scenario ${scenario}`)
+  const exact = await scenarios[scenario]()
+  if (exact === false) throw new Error('some jobs did not run exactly once')
+  await peer.close()
+  process.exit(0)
+}

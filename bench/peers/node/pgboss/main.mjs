@@ -1,0 +1,44 @@
+// pg-boss tuned: notify, burst while batches are full, large batches, several workers. By default it takes one job every two
+// seconds. It keeps finished jobs.
+
+import pg from 'pg'
+import { PgBoss } from 'pg-boss'
+
+import { config, run } from '../adapter.mjs'
+
+const QUEUE = 'bench'
+const BATCH = 500
+const WORKERS = 4
+
+const pool = new pg.Pool({ connectionString: config.url, max: 1 })
+const boss = new PgBoss({
+  connectionString: config.url,
+  max: config.producers + WORKERS + 2,
+  useListenNotify: true,
+  supervise: false,
+  schedule: false,
+})
+boss.on('error', error => console.error(error.message))
+await boss.start()
+await boss.createQueue(QUEUE, { notify: true })
+
+const insert = numbers => boss.insert(QUEUE, numbers.map(n => ({ data: { n } })))
+
+await run({
+  bulkChunk: 1000,
+  settings: `batchSize ${BATCH}, localConcurrency ${WORKERS}, notify, burstWhenBatchFull, polling 0.5 s; finished jobs are kept`,
+  bulk: insert,
+  batch: insert,
+  single: n => boss.send(QUEUE, { n }),
+  start: ledger => boss.work(QUEUE, {
+    batchSize: BATCH,
+    localConcurrency: WORKERS,
+    burstWhenBatchFull: true,
+    pollingIntervalSeconds: 0.5,
+    notifyPollingIntervalSeconds: 0.5,
+  }, async jobs => { for (const job of jobs) ledger.run(job.data.n) }),
+  stop: () => boss.offWork(QUEUE),
+  count: async () => Number((await pool.query(
+    `select count(*) from pgboss.job where name = '${QUEUE}' and state <> 'completed'`)).rows[0].count),
+  close: async () => { await boss.stop({ graceful: false }); await pool.end() },
+})

@@ -1,0 +1,77 @@
+//! What every adapter in Rust shares: the protocol with the harness, the scenarios, and the ledger that sees to it that each job
+//! ran exactly once. A peer implements [`Peer`] and calls [`run`].
+
+mod config;
+mod ledger;
+mod protocol;
+mod scenarios;
+
+use std::future::Future;
+use std::ops::Range;
+use std::sync::Arc;
+
+pub use anyhow::Result;
+pub use config::Config;
+pub use ledger::Ledger;
+
+/// How many jobs a producer hands over at once in the steady scenario, and how many producers load in bulk.
+pub const BATCH: u64 = 100;
+pub const BULK_PRODUCERS: u64 = 4;
+
+/// One system under measurement. All numbers are of jobs: a job's payload is `{"n": NUMBER}`, and its handler awaits
+/// [`Ledger::run`] with it.
+pub trait Peer: Send + Sync + Sized + 'static {
+    type Worker: Send;
+
+    /// The fastest size of one call of [`Peer::bulk`]; 0: each of the producers makes one call.
+    const BULK_CHUNK: u64 = 1000;
+
+    /// Tables, pools: everything that is not measured. The database is new and empty.
+    fn set_up(config: &Config) -> impl Future<Output = Result<Self>> + Send;
+
+    /// The settings that differ from the defaults, in a few words.
+    fn settings(&self) -> String;
+
+    /// Durable when it returns.
+    fn bulk(&self, jobs: Range<u64>) -> impl Future<Output = Result<()>> + Send;
+
+    fn batch(&self, jobs: Range<u64>) -> impl Future<Output = Result<()>> + Send {
+        self.bulk(jobs)
+    }
+
+    fn single(&self, job: u64) -> impl Future<Output = Result<()>> + Send {
+        self.batch(job..job + 1)
+    }
+
+    /// What is to be known before a drain and not measured in it.
+    fn before_drain(&self) -> impl Future<Output = Result<()>> + Send {
+        async { Ok(()) }
+    }
+
+    fn start(&self, ledger: Arc<Ledger>) -> impl Future<Output = Result<Self::Worker>> + Send;
+
+    fn stop(&self, worker: Self::Worker) -> impl Future<Output = Result<()>> + Send;
+
+    /// SQL that counts the jobs whose completion is not stored yet.
+    fn unfinished(&self) -> &'static str;
+}
+
+/// The payload of a job.
+pub fn payload(n: u64) -> String {
+    format!("{{\"n\":{n}}}")
+}
+
+/// The `main` of an adapter.
+pub fn run<P: Peer>() -> Result<()> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?
+        .block_on(scenarios::run::<P>())
+}
+
+/// A plain connection, for those who bring no pool of their own.
+pub async fn connect(url: &str) -> Result<tokio_postgres::Client> {
+    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await?;
+    tokio::spawn(connection);
+    Ok(client)
+}

@@ -1,0 +1,262 @@
+//! The scenarios, the same for every peer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::{BATCH, BULK_PRODUCERS, Config, Ledger, Peer, connect, protocol};
+
+/// How many slots of a worker are kept busy at most.
+const BLOCKERS: u64 = 1000;
+
+struct Stage<P> {
+    peer: Arc<P>,
+    config: Config,
+    /// For counting only.
+    sql: tokio_postgres::Client,
+}
+
+pub(crate) async fn run<P: Peer>() -> Result<()> {
+    let config = Config::read()?;
+    let peer = Arc::new(P::set_up(&config).await?);
+    let sql = connect(&config.url).await?;
+    let stage = Stage { peer, config, sql };
+    match stage.config.scenario.as_str() {
+        "bulk" => stage.bulk(0).await,
+        "single" => stage.single().await,
+        "drain" => stage.drain().await,
+        "steady" => stage.steady().await,
+        "latency" => stage.latency().await,
+        other => bail!("nobody knows a scenario {other:?}"),
+    }
+}
+
+impl<P: Peer> Stage<P> {
+    /// Loads one round's jobs.
+    async fn bulk(&self, round: u64) -> Result<()> {
+        let jobs = self.config.jobs;
+        let chunk = match P::BULK_CHUNK {
+            0 => jobs.div_ceil(BULK_PRODUCERS),
+            chunk => chunk,
+        };
+        protocol::ready("bulk").await?;
+        let began = Instant::now();
+        self.produce(round * jobs, jobs, chunk, BULK_PRODUCERS)
+            .await?;
+        let seconds = began.elapsed();
+        let exact = self.stored(jobs).await?;
+        self.report("bulk", jobs, seconds, exact, json!({}))
+    }
+
+    /// One job after the other, each durable before the next, by several producers.
+    async fn single(&self) -> Result<()> {
+        let jobs = self.config.jobs;
+        let ledger = self.ledger(0, false);
+        let worker = match self.config.busy {
+            true => Some(self.busy_worker(&ledger).await?),
+            false => None,
+        };
+        let before = self.count().await?;
+        protocol::ready("single").await?;
+        let began = Instant::now();
+        let next = Arc::new(AtomicU64::new(0));
+        let mut tasks = JoinSet::new();
+        for _ in 0..self.config.producers {
+            let (peer, next) = (self.peer.clone(), next.clone());
+            tasks.spawn(async move {
+                loop {
+                    let n = next.fetch_add(1, Relaxed);
+                    if n >= jobs {
+                        return anyhow::Ok(());
+                    }
+                    peer.single(n).await?;
+                }
+            });
+        }
+        while let Some(done) = tasks.join_next().await {
+            done??;
+        }
+        let seconds = began.elapsed();
+        let exact = self.stored(before + jobs).await?;
+        self.report("single", jobs, seconds, exact, json!({}))?;
+        if let Some(worker) = worker {
+            ledger.unblock();
+            self.peer.stop(worker).await?;
+        }
+        Ok(())
+    }
+
+    /// A worker all of whose slots are taken by jobs that wait.
+    async fn busy_worker(&self, ledger: &Arc<Ledger>) -> Result<P::Worker> {
+        self.peer.bulk(u64::MAX / 4..u64::MAX / 4 + BLOCKERS).await?;
+        let worker = self.peer.start(ledger.clone()).await?;
+        // Busy when for a while no more of them were started.
+        let mut seen = 0;
+        loop {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            let blocked = ledger.blocked();
+            if blocked > 0 && blocked == seen {
+                break;
+            }
+            seen = blocked;
+        }
+        ensure!(
+            seen < BLOCKERS,
+            "{BLOCKERS} jobs do not keep this worker busy"
+        );
+        Ok(worker)
+    }
+
+    /// A backlog worked off by one worker; as many rounds as asked for, in the same tables.
+    async fn drain(&self) -> Result<()> {
+        let jobs = self.config.jobs;
+        let ledger = self.ledger(jobs * self.config.rounds, false);
+        for round in 0..self.config.rounds {
+            self.bulk(round).await?;
+            self.peer.before_drain().await?;
+            protocol::ready("drain").await?;
+            let began = Instant::now();
+            let worker = self.peer.start(ledger.clone()).await?;
+            let so_far = (round + 1) * jobs;
+            self.finished(&ledger, so_far).await?;
+            let seconds = began.elapsed();
+            let exact = ledger.exact(so_far);
+            self.report("drain", jobs, seconds, exact, json!({}))?;
+            self.peer.stop(worker).await?;
+        }
+        self.end(&ledger, jobs * self.config.rounds)
+    }
+
+    /// Producers and a worker together, flat out.
+    async fn steady(&self) -> Result<()> {
+        let jobs = self.config.jobs.next_multiple_of(BATCH);
+        let ledger = self.ledger(jobs, false);
+        let worker = self.peer.start(ledger.clone()).await?;
+        protocol::ready("steady").await?;
+        let began = Instant::now();
+        self.produce(0, jobs, BATCH, self.config.producers).await?;
+        self.finished(&ledger, jobs).await?;
+        let seconds = began.elapsed();
+        self.report("steady", jobs, seconds, ledger.exact(jobs), json!({}))?;
+        self.peer.stop(worker).await?;
+        self.end(&ledger, jobs)
+    }
+
+    /// From before the enqueue to the start of the handler, on an idle queue.
+    async fn latency(&self) -> Result<()> {
+        let jobs = self.config.jobs;
+        let ledger = self.ledger(jobs, true);
+        let worker = self.peer.start(ledger.clone()).await?;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        protocol::ready("latency").await?;
+        let began = Instant::now();
+        let mut waits = Vec::new();
+        for n in 0..jobs {
+            // Long enough for a worker to run dry and wait.
+            tokio::time::sleep(Duration::from_millis(40 + n % 7 * 10)).await;
+            let before = ledger.now_us();
+            self.peer.single(n).await?;
+            ledger.until(n + 1).await?;
+            let started = ledger.started_us(n).context("a job ran that did not start")?;
+            waits.push(started.saturating_sub(before));
+        }
+        let seconds = began.elapsed();
+        let exact = ledger.exact(jobs);
+        self.report("latency", jobs, seconds, exact, json!({"waits_us": waits}))?;
+        self.peer.stop(worker).await?;
+        self.end(&ledger, jobs)
+    }
+
+    /// Several producers enqueue the numbers from `first` on, `size` at a time.
+    async fn produce(&self, first: u64, jobs: u64, size: u64, producers: u64) -> Result<()> {
+        let next = Arc::new(AtomicU64::new(0));
+        let mut tasks = JoinSet::new();
+        for _ in 0..producers {
+            let (peer, next) = (self.peer.clone(), next.clone());
+            tasks.spawn(async move {
+                loop {
+                    let n = next.fetch_add(size, Relaxed);
+                    if n >= jobs {
+                        return anyhow::Ok(());
+                    }
+                    let numbers = first + n..first + (n + size).min(jobs);
+                    match size {
+                        BATCH => peer.batch(numbers).await?,
+                        _ => peer.bulk(numbers).await?,
+                    }
+                }
+            });
+        }
+        while let Some(done) = tasks.join_next().await {
+            done??;
+        }
+        Ok(())
+    }
+
+    /// Waits until all have run and their completion is stored.
+    async fn finished(&self, ledger: &Ledger, jobs: u64) -> Result<()> {
+        ledger.until(jobs).await?;
+        let began = Instant::now();
+        while self.count().await? > 0 {
+            ensure!(
+                began.elapsed() < Duration::from_secs(60),
+                "{} jobs ran, but are not finished after a minute",
+                self.count().await?
+            );
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        Ok(())
+    }
+
+    async fn stored(&self, jobs: u64) -> Result<bool> {
+        let found = self.count().await?;
+        ensure!(
+            found == jobs,
+            "{jobs} jobs were enqueued, but {found} are there"
+        );
+        Ok(true)
+    }
+
+    async fn count(&self) -> Result<u64> {
+        let row = self.sql.query_one(self.peer.unfinished(), &[]).await?;
+        Ok(u64::try_from(row.get::<_, i64>(0))?)
+    }
+
+    fn ledger(&self, jobs: u64, timed: bool) -> Arc<Ledger> {
+        Arc::new(Ledger::new(jobs, timed, self.config.handler_ms))
+    }
+
+    /// A look after the worker has stopped: nothing may have run once more since.
+    fn end(&self, ledger: &Ledger, jobs: u64) -> Result<()> {
+        ensure!(
+            ledger.exact(jobs),
+            "some of {jobs} jobs did not run exactly once"
+        );
+        Ok(())
+    }
+
+    fn report(
+        &self,
+        phase: &str,
+        jobs: u64,
+        took: Duration,
+        exact: bool,
+        more: Value,
+    ) -> Result<()> {
+        let mut value = json!({
+            "phase": phase,
+            "jobs": jobs,
+            "seconds": took.as_secs_f64(),
+            "exact": exact,
+            "settings": self.peer.settings(),
+        });
+        if let (Some(value), Some(more)) = (value.as_object_mut(), more.as_object()) {
+            value.extend(more.clone());
+        }
+        protocol::result(&value)
+    }
+}

@@ -1,0 +1,122 @@
+//! graphile_worker in Rust with a local queue and batched completion, as its guides recommend for throughput.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use adapter::{Config, Ledger, Peer, Result};
+use graphile_worker::{
+    IntoTaskHandlerResult, JobSpec, LocalQueueConfig, TaskHandler, Worker, WorkerContext,
+    WorkerOptions, WorkerUtils,
+};
+use serde::{Deserialize, Serialize};
+use sqlx::PgPool;
+use sqlx::postgres::PgPoolOptions;
+use tokio::task::JoinHandle;
+
+const CONCURRENCY: usize = 24;
+const LOCAL_QUEUE: usize = 500;
+const LOCAL_QUEUES: usize = 2;
+const COMPLETE_DELAY: Duration = Duration::from_millis(1);
+
+#[derive(Clone, Serialize, Deserialize)]
+struct Noop {
+    n: u64,
+}
+
+#[derive(Clone)]
+struct Shared(Arc<Ledger>);
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Shared")
+    }
+}
+
+impl TaskHandler for Noop {
+    const IDENTIFIER: &'static str = "noop";
+
+    async fn run(self, ctx: WorkerContext) -> impl IntoTaskHandlerResult {
+        if let Some(shared) = ctx.get_ext::<Shared>() {
+            shared.0.run(self.n).await;
+        }
+        Ok::<(), String>(())
+    }
+}
+
+struct Graphile {
+    pool: PgPool,
+    utils: WorkerUtils,
+}
+
+struct Running {
+    worker: Arc<Worker>,
+    task: JoinHandle<Result<()>>,
+}
+
+impl Peer for Graphile {
+    type Worker = Running;
+
+    async fn set_up(config: &Config) -> Result<Self> {
+        let pool = PgPoolOptions::new()
+            .max_connections(u32::try_from(config.producers)? + 10)
+            .connect(&config.url)
+            .await?;
+        let utils = WorkerUtils::new(pool.clone(), "graphile_worker");
+        utils.migrate().await?;
+        Ok(Self { pool, utils })
+    }
+
+    fn settings(&self) -> String {
+        format!(
+            "concurrency {CONCURRENCY}, {LOCAL_QUEUES} local queues of {LOCAL_QUEUE}, completions batched for {} ms",
+            COMPLETE_DELAY.as_millis()
+        )
+    }
+
+    async fn bulk(&self, jobs: Range<u64>) -> Result<()> {
+        let spec = JobSpec::default();
+        let jobs: Vec<(Noop, &JobSpec)> = jobs.map(|n| (Noop { n }, &spec)).collect();
+        self.utils.add_jobs(&jobs).await?;
+        Ok(())
+    }
+
+    async fn single(&self, n: u64) -> Result<()> {
+        self.utils.add_job(Noop { n }, JobSpec::default()).await?;
+        Ok(())
+    }
+
+    async fn start(&self, ledger: Arc<Ledger>) -> Result<Running> {
+        let queue = LocalQueueConfig::default()
+            .with_size(LOCAL_QUEUE)
+            .with_queue_count(LOCAL_QUEUES);
+        let worker = WorkerOptions::default()
+            .pg_pool(self.pool.clone())
+            .schema("graphile_worker")
+            .concurrency(CONCURRENCY)
+            .local_queue(queue)
+            .complete_job_batch_delay(COMPLETE_DELAY)
+            .listen_os_shutdown_signals(false)
+            .add_extension(Shared(ledger))
+            .define_job::<Noop>()
+            .init()
+            .await?;
+        let worker = Arc::new(worker);
+        let running = worker.clone();
+        let task = tokio::spawn(async move { Ok(running.run().await?) });
+        Ok(Running { worker, task })
+    }
+
+    async fn stop(&self, running: Running) -> Result<()> {
+        running.worker.request_shutdown();
+        running.task.await?
+    }
+
+    fn unfinished(&self) -> &'static str {
+        "select count(*) from graphile_worker._private_jobs"
+    }
+}
+
+fn main() -> Result<()> {
+    adapter::run::<Graphile>()
+}

@@ -1,0 +1,108 @@
+//! River by its own Rust client. `VARIANT=default` has the settings of its quick start; else those of its benchmark: many
+//! workers and the shortest fetch cooldown. River keeps finished jobs.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use adapter::{Config, Ledger, Peer, Result};
+use riverqueue::migrate::PostgresMigrator;
+use riverqueue::{Client, Job, JobArgs, QueueConfig, RunHandle, WorkContext, WorkOutcome, Workers};
+use serde::{Deserialize, Serialize};
+use sqlx::PgPool;
+use sqlx::postgres::PgPoolOptions;
+
+const WORKERS: usize = 10_000;
+const COOLDOWN: Duration = Duration::from_millis(1);
+const POLL: Duration = Duration::from_millis(100);
+
+#[derive(Clone, Debug, Deserialize, JobArgs, Serialize)]
+#[river(kind = "noop")]
+struct Noop {
+    n: u64,
+}
+
+struct River {
+    pool: PgPool,
+    producer: Client,
+    default: bool,
+}
+
+impl Peer for River {
+    type Worker = RunHandle;
+
+    const BULK_CHUNK: u64 = 5000;
+
+    async fn set_up(config: &Config) -> Result<Self> {
+        let pool = PgPoolOptions::new()
+            .max_connections(u32::try_from(config.producers)? + 10)
+            .connect(&config.url)
+            .await?;
+        PostgresMigrator::new(pool.clone()).migrate_up().await?;
+        let default = config.variant == "default";
+        let mut producer = Client::builder(pool.clone());
+        if !default {
+            // Insert notifications are held back for as long as the inserting client's cooldown.
+            producer = producer.fetch_cooldown(COOLDOWN);
+        }
+        Ok(Self {
+            pool,
+            producer: producer.build()?,
+            default,
+        })
+    }
+
+    fn settings(&self) -> String {
+        if self.default {
+            return "quick start: 10 workers, fetch cooldown 100 ms".into();
+        }
+        format!(
+            "{WORKERS} workers, fetch cooldown {} ms, poll {} ms; finished jobs are kept",
+            COOLDOWN.as_millis(),
+            POLL.as_millis()
+        )
+    }
+
+    async fn bulk(&self, jobs: Range<u64>) -> Result<()> {
+        self.producer.insert_many(jobs.map(|n| Noop { n })).await?;
+        Ok(())
+    }
+
+    async fn single(&self, n: u64) -> Result<()> {
+        self.producer.insert(Noop { n }).await?;
+        Ok(())
+    }
+
+    async fn start(&self, ledger: Arc<Ledger>) -> Result<RunHandle> {
+        let mut workers = Workers::new();
+        workers.add_fn(move |_: WorkContext, job: Job<Noop>| {
+            let ledger = ledger.clone();
+            async move {
+                ledger.run(job.args.n).await;
+                anyhow::Ok(WorkOutcome::Complete)
+            }
+        })?;
+        let client = Client::builder(self.pool.clone()).workers(workers);
+        let client = match self.default {
+            true => client.queue("default", QueueConfig::new(10)),
+            false => client.fetch_cooldown(COOLDOWN).queue(
+                "default",
+                QueueConfig::new(WORKERS).with_fetch_poll_interval(POLL),
+            ),
+        };
+        Ok(client.build()?.start()?)
+    }
+
+    async fn stop(&self, mut worker: RunHandle) -> Result<()> {
+        worker.stop().await?;
+        Ok(())
+    }
+
+    fn unfinished(&self) -> &'static str {
+        "select count(*) from river_job where state <> 'completed'"
+    }
+}
+
+fn main() -> Result<()> {
+    adapter::run::<River>()
+}

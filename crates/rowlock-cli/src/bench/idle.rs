@@ -1,0 +1,63 @@
+//! What workers cost that have nothing to do.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Session;
+use super::cpu;
+use super::figures::Figures;
+use super::ledger::Ledger;
+use super::report::Line;
+use crate::say;
+
+/// Until they have connected, looked around and come to rest.
+const SETTLE: Duration = Duration::from_secs(3);
+/// Connections that a worker has for itself, and what the rest of the program needs.
+const EACH: usize = 5;
+const OTHERS: usize = 20;
+
+pub(super) async fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
+    let (stage, options) = (session.stage, session.options);
+    let count = usize::from(options.workers);
+    stage.clear(options.history).await?;
+    let sql = "select current_setting('max_connections')::bigint - (select count(*) from pg_stat_activity where backend_type = 'client backend')";
+    let room = usize::try_from(stage.count(sql).await?).unwrap_or(0);
+    anyhow::ensure!(
+        room >= count * EACH + OTHERS,
+        "the server has room for {room} more connections, and {count} workers may need {}: say fewer --workers, or raise max_connections",
+        count * EACH + OTHERS
+    );
+    let ledger = Arc::new(Ledger::new(0));
+    let mut workers = Vec::new();
+    for _ in 0..count {
+        workers.push(stage.worker(&ledger)?.start().await?);
+    }
+    tokio::time::sleep(SETTLE).await;
+
+    let bar = super::watch::bar("nothing to do", options.duration.as_secs(), {
+        let began = Instant::now();
+        move || began.elapsed().as_secs()
+    });
+    let (began, postgres, client) = (Instant::now(), stage.postgres_cpu_us(), cpu::client_us());
+    tokio::time::sleep(options.duration).await;
+    let used = stage.postgres_cpu_us().zip(postgres);
+    let client = cpu::client_us() - client;
+    let seconds = began.elapsed().as_secs_f64();
+    drop(bar);
+    for worker in workers {
+        let stopped = worker.shutdown().await;
+        stage.check(&ledger, 0, stopped, options.history).await?;
+    }
+
+    let percent = |us: u64| us as f64 / 1e6 / seconds * 100.0;
+    let mut figures = Figures::from([
+        ("seconds", seconds),
+        ("client_cpu_percent", percent(client)),
+    ]);
+    if let Some((end, begin)) = used {
+        figures.insert("postgres_cpu_percent", percent(end.saturating_sub(begin)));
+    }
+    let case = say::count(count as u64, "idle worker");
+    session.report.add(Line::new("idle", case, 0, figures));
+    Ok(())
+}
