@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use crate::settings::Refused;
+
 /// How a command ended, beyond success and error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -49,16 +51,21 @@ pub(crate) fn mistake(text: impl Into<String>) -> anyhow::Error {
     Mistake(text.into()).into()
 }
 
-/// Whether an error is about what was asked: said by the program itself, or by the library about a value.
+/// Whether an error is about what was asked: said by the program itself, by the library about a value, or about a configuration. What happened
+/// while something else was being done, and says so, is a failure of that.
 pub(crate) fn of(error: &anyhow::Error) -> Exit {
+    let Some(outermost) = error.chain().next() else {
+        return Exit::Failure;
+    };
     let refused = matches!(
-        error.downcast_ref::<rowlock::Error>(),
+        outermost.downcast_ref::<rowlock::Error>(),
         Some(rowlock::Error::Invalid(_) | rowlock::Error::ConnInfo(_))
     );
     if refused
-        || error.is::<rowlock::Invalid>()
-        || error.is::<rowlock::ConnInfoError>()
-        || error.is::<Mistake>()
+        || outermost.is::<rowlock::Invalid>()
+        || outermost.is::<rowlock::ConnInfoError>()
+        || outermost.is::<Refused>()
+        || outermost.is::<Mistake>()
     {
         Exit::Mistake
     } else {
@@ -74,7 +81,9 @@ mod tests {
     fn mistakes_are_told_from_failures() {
         assert_eq!(of(&mistake("say which jobs")), Exit::Mistake);
         let bad: rowlock::Invalid = "x".parse::<rowlock::manage::JobState>().unwrap_err();
-        assert_eq!(of(&anyhow::Error::from(bad)), Exit::Mistake);
+        let bad = anyhow::Error::from(bad);
+        assert_eq!(of(&bad), Exit::Mistake);
+        assert_eq!(of(&bad.context("cannot start")), Exit::Failure);
         assert_eq!(of(&anyhow::anyhow!("the disk is full")), Exit::Failure);
     }
 }

@@ -101,7 +101,7 @@ async fn work_refuses_what_check_refuses() {
         "[worker]\nconcurency = 1\n[handler.k]\ncommand = \"true\"\n",
     )]);
     let ran = rowlock(dir.path(), &["work"]).await;
-    assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""));
+    assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""));
     insta::assert_snapshot!(ran.err);
 }
 
