@@ -61,7 +61,7 @@ impl Bench {
         let stage = Stage::set(global, signals::hear()?, options.payload).await?;
         let measured = tokio::select! {
             measured = measure(&stage, &options, self.rounds) => measured,
-            _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+            () = crate::demo::interrupted() => Err(anyhow::anyhow!("interrupted")),
         };
         // Also when something went wrong: nothing of ours stays in somebody's database.
         let struck = stage.strike().await;
