@@ -156,19 +156,27 @@ pub(super) fn wal(line: &Line) -> String {
     }
 }
 
-/// Sizes before and after.
+/// Both together before, and each after.
 pub(super) fn sizes(line: &Line) -> String {
-    let bytes = |name: String| line.get(&name).map(|v| say::bytes(v as u64));
-    let both = |when: &str| {
-        let table = bytes(format!("table_bytes_{when}"))?;
-        Some(format!(
-            "{table} + {}",
-            bytes(format!("index_bytes_{when}"))?
+    let bytes = |name: &str| line.get(name).map(|v| v as u64);
+    let sizes = || {
+        let before = bytes("table_bytes_before")? + bytes("index_bytes_before")?;
+        Some((
+            before,
+            bytes("table_bytes_after")?,
+            bytes("index_bytes_after")?,
         ))
     };
-    match both("before").zip(both("after")) {
-        Some((before, after)) if before == after => after,
-        Some((before, after)) => format!("{before} → {after}"),
+    match sizes() {
+        Some((before, table, index)) if before == table + index => {
+            format!("{} + {}", say::bytes(table), say::bytes(index))
+        }
+        Some((before, table, index)) => format!(
+            "{} → {} + {}",
+            say::bytes(before),
+            say::bytes(table),
+            say::bytes(index)
+        ),
         None => String::new(),
     }
 }

@@ -191,6 +191,8 @@ async fn latency_to_the_start_and_to_the_completion() {
     assert_figures(
         &lines[0],
         &[
+            "postgres_cpu_us",
+            "wal_bytes",
             "done_p50_ms",
             "done_p90_ms",
             "done_p99_ms",
