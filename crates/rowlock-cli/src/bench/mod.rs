@@ -46,7 +46,7 @@ struct Session<'a> {
 
 impl Bench {
     pub(crate) async fn run(self, global: &Global) -> anyhow::Result<Exit> {
-        if self.worker_process {
+        if crew::is_one() {
             crew::be_one().await?;
             return Ok(Exit::Success);
         }

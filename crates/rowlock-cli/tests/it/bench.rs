@@ -455,7 +455,9 @@ async fn an_interrupted_run_leaves_nothing_behind() {
 #[tokio::test]
 async fn a_worker_process_without_a_task_says_so() {
     let dir = std::env::temp_dir();
-    let ran = run(program(&dir, &["bench", "--as-worker-process"])).await;
+    let mut command = program(&dir, &["bench"]);
+    command.env("ROWLOCK_BENCH_WORKER_PROCESS", "1");
+    let ran = run(command).await;
     assert_eq!(ran.code, Some(1));
     assert!(
         ran.err.contains("whoever started this process is gone"),

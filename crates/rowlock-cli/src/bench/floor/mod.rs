@@ -129,7 +129,7 @@ async fn claim_and_delete(stage: &Stage, jobs: u64) -> anyhow::Result<Figures> {
 fn claim_sql() -> String {
     format!(
         "update {SCHEMA}.job
-            set lease_until = clock_timestamp() + interval '30 s', claimed_at = clock_timestamp(), token = $2, lease_by = 1, attempt = attempt + 1
+            set lease_until = now() + interval '30 s', claimed_at = now(), token = $2, lease_by = 1, attempt = attempt + 1
           where ctid = any ($1) and (select set_config('synchronous_commit', 'off', true)) = 'off'
          returning ctid"
     )
