@@ -18,6 +18,7 @@ demo: deps ## a queue at work; ARGS="--duration 15s" ends by itself
 	cargo run --quiet --release -p rowlock-cli -- demo $(ARGS)
 
 bench: deps ## the queue and the machine's own limit, a few minutes; ARGS="drain --jobs 1000000" for something else
+	mkdir -p target
 	cargo run --quiet --release -p rowlock-cli -- bench $(if $(ARGS),$(ARGS),--jobs 100000 --samples 200 --duration 5s --rounds 3 --report target/bench.html)
 
 test: deps-test fmt lint unit doc ## everything that CI runs

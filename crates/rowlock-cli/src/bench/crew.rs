@@ -20,8 +20,8 @@ use super::ledger::Ledger;
 use super::stage::{QUEUE, SCHEMA, Stage, counting};
 use super::{cpu, signals};
 
-/// The option that makes this program such a process.
-pub(super) const OPTION: &str = "as-worker-process";
+/// In the environment of such a process. No option: nobody should be offered it.
+const MARK: &str = "ROWLOCK_BENCH_WORKER_PROCESS";
 
 /// How often the memory of a process is looked at.
 const LOOK: Duration = Duration::from_millis(50);
@@ -45,6 +45,11 @@ struct Did {
     ran: String,
     again: u64,
     strays: u64,
+}
+
+/// Whether this process was started as such.
+pub(super) fn is_one() -> bool {
+    std::env::var_os(MARK).is_some()
 }
 
 /// The other side: what such a process does.
@@ -194,7 +199,8 @@ impl Crew {
 impl Hand {
     async fn start(stage: &Stage, jobs: u64) -> anyhow::Result<Self> {
         let mut process = Command::new(std::env::current_exe()?)
-            .args(["bench", &format!("--{OPTION}")])
+            .arg("bench")
+            .env(MARK, "1")
             .env_remove("DATABASE_URL")
             .env_remove("ROWLOCK_SCHEMA")
             .stdin(Stdio::piped())

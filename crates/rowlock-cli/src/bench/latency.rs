@@ -8,6 +8,7 @@ use anyhow::Context;
 use super::Session;
 use super::figures::Figures;
 use super::ledger::Ledger;
+use super::meter::Meter;
 use super::report::Line;
 use super::waits::{Until, Waits};
 use crate::say;
@@ -27,6 +28,7 @@ pub(super) async fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
         let worker = worker.clone();
         move || worker.handled()
     });
+    let meter = Meter::read(stage).await?;
     let (mut starts, mut dones) = (Waits::new(), Waits::new());
     let mut first = None;
     for n in 0..jobs {
@@ -55,10 +57,13 @@ pub(super) async fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
         dones.add_us(done);
     }
     drop(bar);
+    let mut figures = meter.cost(stage, jobs, stage.answered()?).await?;
+    // Most of the time it waits on purpose.
+    figures.remove("per_second");
     let stopped = worker.shutdown().await;
     stage.check(&ledger, jobs, stopped, options.history).await?;
 
-    let mut figures = starts.figures(Until::Start);
+    figures.extend(starts.figures(Until::Start));
     figures.extend(dones.figures(Until::Done));
     if let Some((start, done)) = first {
         figures.extend(Figures::from([

@@ -46,7 +46,7 @@ struct Session<'a> {
 
 impl Bench {
     pub(crate) async fn run(self, global: &Global) -> anyhow::Result<Exit> {
-        if self.worker_process {
+        if crew::is_one() {
             crew::be_one().await?;
             return Ok(Exit::Success);
         }
@@ -61,7 +61,7 @@ impl Bench {
         let stage = Stage::set(global, signals::hear()?, options.payload).await?;
         let measured = tokio::select! {
             measured = measure(&stage, &options, self.rounds) => measured,
-            _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+            () = crate::demo::interrupted() => Err(anyhow::anyhow!("interrupted")),
         };
         // Also when something went wrong: nothing of ours stays in somebody's database.
         let struck = stage.strike().await;

@@ -6,8 +6,6 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::crew;
-
 /// Measure the queue: throughput, latency, CPU, write-ahead log, with and without what makes other queues slow.
 ///
 /// With no database given, starts a private PostgreSQL with durable commits. In a given one it works in a schema of its own,
@@ -68,10 +66,6 @@ pub(crate) struct Bench {
     /// Also write a report with plots, as one HTML file.
     #[arg(long, value_name = "FILE.html")]
     pub(super) report: Option<PathBuf>,
-
-    /// What this program starts itself as, for worker processes.
-    #[arg(long = crew::OPTION, hide = true, exclusive = true)]
-    pub(super) worker_process: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -371,20 +371,26 @@ mod tests {
     use crate::bench::signals;
     use crate::connect::Database;
 
+    impl Stage {
+        /// On the database of a test.
+        pub(in crate::bench) async fn of_test(db: &TestDb) -> Self {
+            let database = Database {
+                database: Some(db.url().to_owned()),
+                schema: None,
+            };
+            let global = Global {
+                database,
+                json: false,
+            };
+            let signals = signals::hear().unwrap();
+            Self::set(&global, signals, 16).await.unwrap()
+        }
+    }
+
     #[tokio::test]
     async fn what_was_not_acknowledged_is_noticed() {
         let db = TestDb::new().await.unwrap();
-        let database = Database {
-            database: Some(db.url().to_owned()),
-            schema: None,
-        };
-        let global = Global {
-            database,
-            json: false,
-        };
-        let stage = Stage::set(&global, signals::hear().unwrap(), 16)
-            .await
-            .unwrap();
+        let stage = Stage::of_test(&db).await;
         let ledger = Ledger::new(3);
         (0..3).for_each(|n| ledger.ran(n));
         stage.check_acknowledged(&ledger, 3, false).await.unwrap();

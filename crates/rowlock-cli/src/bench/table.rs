@@ -25,10 +25,10 @@ pub(super) fn print(report: &Report) {
         "case",
         "jobs",
         "jobs/s",
+        "compared",
         "CPU µs, Postgres + client",
         "WAL B (no images)",
         "table + indexes",
-        "compared",
     ]);
     for line in &report.lines {
         table.add_row([
@@ -36,10 +36,10 @@ pub(super) fn print(report: &Report) {
             line.case.clone(),
             say::number(line.jobs),
             rate(line),
+            compared(line),
             cpu(line),
             wal(line),
             sizes(line),
-            compared(line),
         ]);
     }
     output::print_table(&table, "nothing was measured");
@@ -52,30 +52,39 @@ pub(super) fn print(report: &Report) {
 fn print_waits(report: &Report) {
     let mut table = output::table(&["ms", "case", "until", "p50", "p90", "p99", "p99.9", "max"]);
     for line in &report.lines {
-        for until in ["start", "done", "claim"] {
-            if line.get(&format!("{until}_p50_ms")).is_none() {
-                continue;
-            }
-            let ms = |name: &str| {
-                line.get(&format!("{until}_{name}_ms"))
-                    .map_or(String::new(), |ms| format!("{ms:.2}"))
-            };
-            table.add_row([
-                line.scenario.to_owned(),
-                line.case.clone(),
-                until.to_owned(),
-                ms("p50"),
-                ms("p90"),
-                ms("p99"),
-                ms("p999"),
-                ms("max"),
-            ]);
+        for row in waits(line) {
+            table.add_row(std::iter::once(line.scenario.to_owned()).chain(row));
         }
     }
     if !table.is_empty() {
         output::text("\n");
         output::print_table(&table, "");
     }
+}
+
+/// The case, what was waited for, and how long, at each percentile.
+pub(super) fn waits(line: &Line) -> Vec<[String; 7]> {
+    let row = |until: &str| {
+        line.get(&format!("{until}_p50_ms"))?;
+        let ms = |name: &str| {
+            line.get(&format!("{until}_{name}_ms"))
+                .map_or(String::new(), |ms| format!("{ms:.2}"))
+        };
+        let [p50, p90, p99, p999, max] = ["p50", "p90", "p99", "p999", "max"].map(ms);
+        Some([
+            line.case.clone(),
+            until.to_owned(),
+            p50,
+            p90,
+            p99,
+            p999,
+            max,
+        ])
+    };
+    ["start", "done", "claim"]
+        .into_iter()
+        .filter_map(row)
+        .collect()
 }
 
 /// How it went over time, where that matters.
@@ -147,19 +156,27 @@ pub(super) fn wal(line: &Line) -> String {
     }
 }
 
-/// Sizes before and after.
+/// Both together before, and each after.
 pub(super) fn sizes(line: &Line) -> String {
-    let bytes = |name: String| line.get(&name).map(|v| say::bytes(v as u64));
-    let both = |when: &str| {
-        let table = bytes(format!("table_bytes_{when}"))?;
-        Some(format!(
-            "{table} + {}",
-            bytes(format!("index_bytes_{when}"))?
+    let bytes = |name: &str| line.get(name).map(|v| v as u64);
+    let sizes = || {
+        let before = bytes("table_bytes_before")? + bytes("index_bytes_before")?;
+        Some((
+            before,
+            bytes("table_bytes_after")?,
+            bytes("index_bytes_after")?,
         ))
     };
-    match both("before").zip(both("after")) {
-        Some((before, after)) if before == after => after,
-        Some((before, after)) => format!("{before} → {after}"),
+    match sizes() {
+        Some((before, table, index)) if before == table + index => {
+            format!("{} + {}", say::bytes(table), say::bytes(index))
+        }
+        Some((before, table, index)) => format!(
+            "{} → {} + {}",
+            say::bytes(before),
+            say::bytes(table),
+            say::bytes(index)
+        ),
         None => String::new(),
     }
 }

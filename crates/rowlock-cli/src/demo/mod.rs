@@ -154,7 +154,7 @@ impl Demo {
 }
 
 /// Waits for Ctrl-C or a request to end.
-async fn interrupted() {
+pub(crate) async fn interrupted() {
     use tokio::signal::unix::{SignalKind, signal};
     match signal(SignalKind::terminate()) {
         Ok(mut terminate) => tokio::select! {

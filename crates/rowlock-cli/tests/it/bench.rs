@@ -1,9 +1,13 @@
 //! `rowlock bench`: every scenario with a few jobs. What is measured is not looked at, only that it is there.
 
-use rowlock_testkit::TestQueue;
-use serde_json::Value;
+use std::process::Stdio;
 
-use crate::support::{Ran, program, run};
+use rowlock_testkit::TestQueue;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+use crate::support::{DEADLINE, Ran, program, run};
 
 /// Few and short, so that it is quick.
 const JOBS: [&str; 2] = ["--jobs", "300"];
@@ -187,6 +191,8 @@ async fn latency_to_the_start_and_to_the_completion() {
     assert_figures(
         &lines[0],
         &[
+            "postgres_cpu_us",
+            "wal_bytes",
             "done_p50_ms",
             "done_p90_ms",
             "done_p99_ms",
@@ -400,9 +406,58 @@ async fn mistakes_are_explained_before_anything_happens() {
 }
 
 #[tokio::test]
+async fn an_interrupted_run_leaves_nothing_behind() {
+    let queue = TestQueue::new().await.unwrap();
+    let arguments = [
+        "bench",
+        "steady",
+        "--jobs",
+        "300",
+        "--rate",
+        "50",
+        "--duration",
+        "1d",
+    ];
+    let mut command = program(std::env::temp_dir().as_path(), &arguments);
+    command
+        .env("DATABASE_URL", queue.db().url())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let mut process = tokio::process::Command::from(command)
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(process.stderr.take().unwrap()).lines();
+    let ended = tokio::time::timeout(DEADLINE, async {
+        // After that it offers jobs for a day.
+        while !said
+            .next_line()
+            .await
+            .unwrap()
+            .unwrap()
+            .contains("flat out")
+        {}
+        let pid = Pid::from_raw(i32::try_from(process.id().unwrap()).unwrap()).unwrap();
+        kill_process(pid, Signal::INT).unwrap();
+        let mut last = String::new();
+        while let Some(line) = said.next_line().await.unwrap() {
+            last = line;
+        }
+        (process.wait().await.unwrap(), last)
+    });
+    let (status, last) = ended.await.expect("it ends");
+    assert_eq!(status.code(), Some(1), "{last}");
+    assert_eq!(last, "rowlock: interrupted");
+    nothing_is_left(&queue).await;
+}
+
+#[tokio::test]
 async fn a_worker_process_without_a_task_says_so() {
     let dir = std::env::temp_dir();
-    let ran = run(program(&dir, &["bench", "--as-worker-process"])).await;
+    let mut command = program(&dir, &["bench"]);
+    command.env("ROWLOCK_BENCH_WORKER_PROCESS", "1");
+    let ran = run(command).await;
     assert_eq!(ran.code, Some(1));
     assert!(
         ran.err.contains("whoever started this process is gone"),

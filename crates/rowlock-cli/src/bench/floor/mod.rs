@@ -125,6 +125,20 @@ async fn claim_and_delete(stage: &Stage, jobs: u64) -> anyhow::Result<Figures> {
     Ok(figures)
 }
 
+/// Writes the columns that a claim writes, and commits as a claim does: without waiting for the disk. The sub-select is evaluated once.
+fn claim_sql() -> String {
+    format!(
+        "update {SCHEMA}.job
+            set lease_until = now() + interval '30 s', claimed_at = now(), token = $2, lease_by = 1, attempt = attempt + 1
+          where ctid = any ($1) and (select set_config('synchronous_commit', 'off', true)) = 'off'
+         returning ctid"
+    )
+}
+
+fn delete_sql() -> String {
+    format!("delete from {SCHEMA}.job where ctid = any ($1)")
+}
+
 /// A connection with its statements.
 struct Hand {
     client: tokio_postgres::Client,
@@ -139,18 +153,12 @@ impl Hand {
         client
             .batch_execute("set enable_seqscan = off; set enable_indexscan = off; set enable_bitmapscan = off; set plan_cache_mode = force_generic_plan; set jit = off")
             .await?;
-        // The columns that a claim writes, committed as a claim is: without waiting for the disk. The sub-select is evaluated once.
-        let claim = format!(
-            "update {SCHEMA}.job
-                set lease_until = clock_timestamp() + interval '30 s', claimed_at = clock_timestamp(), token = $2, lease_by = 1, attempt = attempt + 1
-              where ctid = any ($1) and (select set_config('synchronous_commit', 'off', true)) = 'off'
-             returning ctid"
-        );
         let claim = client
-            .prepare_typed(&claim, &[Type::TID_ARRAY, Type::INT8])
+            .prepare_typed(&claim_sql(), &[Type::TID_ARRAY, Type::INT8])
             .await?;
-        let delete = format!("delete from {SCHEMA}.job where ctid = any ($1)");
-        let delete = client.prepare_typed(&delete, &[Type::TID_ARRAY]).await?;
+        let delete = client
+            .prepare_typed(&delete_sql(), &[Type::TID_ARRAY])
+            .await?;
         Ok(Self {
             client,
             claim,
@@ -174,5 +182,55 @@ impl Hand {
             held.len()
         );
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rowlock_testkit::TestDb;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn rows_are_found_by_their_place_and_updated_within_their_page() {
+        let db = TestDb::new().await.unwrap();
+        let stage = Stage::of_test(&db).await;
+        copy_in(&stage, 1000, 2).await.unwrap();
+        let hand = Hand::new(&stage).await.unwrap();
+        for sql in [claim_sql(), delete_sql()] {
+            let sql = sql.replace("$1", "'{\"(0,1)\"}'::tid[]").replace("$2", "1");
+            let plan = hand.client.query(&format!("explain {sql}"), &[]).await;
+            let plan: Vec<String> = plan.unwrap().iter().map(|r| r.get(0)).collect();
+            let plan = plan.join("\n");
+            assert!(
+                plan.contains("Tid Scan") && !plan.contains("Seq Scan"),
+                "{plan}"
+            );
+        }
+
+        let sql = format!("select ctid from {SCHEMA}.job");
+        let tids = hand.client.query(&sql, &[]).await.unwrap();
+        let tids: Vec<Tid> = tids.iter().map(|r| r.get(0)).collect();
+        hand.client.batch_execute("begin").await.unwrap();
+        let claimed = hand.client.query(&hand.claim, &[&tids, &7i64]).await;
+        assert_eq!(claimed.unwrap().len(), 1000);
+        let sql = format!(
+            "select pg_stat_get_xact_tuples_hot_updated('{SCHEMA}.job'::regclass), current_setting('synchronous_commit')"
+        );
+        let row = hand.client.query_one(&sql, &[]).await.unwrap();
+        let (hot, commit): (i64, String) = (row.get(0), row.get(1));
+        assert!(hot >= 950, "{hot} of 1000");
+        assert_eq!(commit, "off");
+        hand.client.batch_execute("rollback").await.unwrap();
+
+        claim_and_delete(&stage, 1000).await.unwrap();
+        let wrong = claim_and_delete(&stage, 1000).await;
+        assert!(
+            wrong
+                .unwrap_err()
+                .to_string()
+                .contains("0 of 1000 rows were found")
+        );
+        stage.strike().await.unwrap();
     }
 }

@@ -71,6 +71,7 @@ fn page(report: &Report) -> String {
         let _ = write!(body, "<section><h2>{}</h2>", escape(scenario));
         body.push_str(&plots(&lines));
         body.push_str(&figures_table(&lines));
+        body.push_str(&waits_table(&lines));
         body.push_str("</section>");
     }
     format!(
@@ -96,8 +97,13 @@ fn plots(lines: &[&Line]) -> String {
         };
         lines.iter().filter_map(bar).collect()
     };
+    // Side by side with thousands at once, one by one could not be told apart.
+    let (many, single): (Vec<Bar>, Vec<Bar>) = bars("per_second")
+        .into_iter()
+        .partition(|bar| is_many_at_once(&bar.label));
+    html.push_str(&plot::bars("Jobs per second", "", &single));
+    html.push_str(&plot::bars("Jobs per second, many at once", "", &many));
     for (name, title, unit) in [
-        ("per_second", "Jobs per second", ""),
         ("postgres_cpu_percent", "CPU of Postgres, of one core", " %"),
         ("claim_p50_ms", "A claim of 50 jobs, median", " ms"),
     ] {
@@ -150,9 +156,17 @@ fn series(lines: &[&Line], name: &str) -> Vec<Series> {
         (!points.is_empty()).then(|| Series {
             label: line.case.clone(),
             points,
+            end_s: line.windows.last().map_or(0.0, |w| w.to_s),
         })
     };
     lines.iter().filter_map(one).collect()
+}
+
+/// Of the ways to enqueue.
+fn is_many_at_once(case: &str) -> bool {
+    ["plain INSERT of", "batches of", "by COPY"]
+        .iter()
+        .any(|start| case.starts_with(start))
 }
 
 /// Whether it is there to be compared with.
@@ -165,21 +179,40 @@ fn is_reference(line: &Line) -> bool {
 
 fn figures_table(lines: &[&Line]) -> String {
     let mut html = String::from(
-        "<div class=\"wide\"><table><thead><tr><th>case<th>jobs<th>jobs/s<th>CPU µs, Postgres + client<th>WAL B (no images)<th>table + indexes\
-         <th>compared</thead><tbody>",
+        "<div class=\"wide\"><table><thead><tr><th>case<th>jobs<th>jobs/s<th>compared<th>CPU µs, Postgres + client<th>WAL B (no images)\
+         <th>table + indexes</thead><tbody>",
     );
     for line in lines {
         let cells = [
             line.case.clone(),
             say::number(line.jobs),
             table::rate(line),
+            table::compared(line),
             table::cpu(line),
             table::wal(line),
             table::sizes(line),
-            table::compared(line),
         ];
         html.push_str("<tr>");
         for cell in cells {
+            let _ = write!(html, "<td>{}", escape(&cell));
+        }
+    }
+    html.push_str("</tbody></table></div>");
+    html
+}
+
+/// All percentiles, where there are any.
+fn waits_table(lines: &[&Line]) -> String {
+    let rows: Vec<[String; 7]> = lines.iter().flat_map(|l| table::waits(l)).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut html = String::from(
+        "<div class=\"wide\"><table><thead><tr><th>ms<th>until<th>p50<th>p90<th>p99<th>p99.9<th>max</thead><tbody>",
+    );
+    for row in rows {
+        html.push_str("<tr>");
+        for cell in row {
             let _ = write!(html, "<td>{}", escape(&cell));
         }
     }

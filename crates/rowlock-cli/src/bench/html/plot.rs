@@ -18,6 +18,8 @@ pub(super) struct Series {
     pub(super) label: String,
     /// In order of time, in seconds.
     pub(super) points: Vec<(f64, f64)>,
+    /// How long it took in all.
+    pub(super) end_s: f64,
 }
 
 const WIDTH: f64 = 960.0;
@@ -83,7 +85,7 @@ pub(super) fn lines(title: &str, all: &[Series]) -> String {
         return String::new();
     }
     let (x_end, y_end) = (
-        nice_end(points().map(|p| p.0).fold(0.0, f64::max)),
+        all.iter().map(|s| s.end_s).fold(1e-3, f64::max),
         nice_end(points().map(|p| p.1).fold(0.0, f64::max)),
     );
     let x = |seconds: f64| START + seconds / x_end * (END - START);
@@ -180,6 +182,7 @@ mod tests {
         let series = Series {
             label: "nobody".into(),
             points: vec![(0.5, 0.0), (9.5, 10.0)],
+            end_s: 10.0,
         };
         let svg = lines("p99", &[series]);
         assert!(svg.contains("points=\"104.0,230.0 896.0,10.0\""), "{svg}");
