@@ -152,7 +152,7 @@ CREATE FUNCTION rowlock.claim(queues text[] DEFAULT '{default}'::text[], n integ
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
 
-CREATE FUNCTION rowlock.claim_batch(queues text[], wants integer[], want integer, worker bigint, token bigint, lease_ms integer DEFAULT NULL::integer, kinds text[] DEFAULT NULL::text[], suspects boolean DEFAULT true, after_at timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], after_id bigint[] DEFAULT NULL::bigint[], look_back_ms integer DEFAULT 0) RETURNS TABLE(queue text, id bigint, kind text, payload jsonb, priority smallint, attempt integer, failures smallint, crashes smallint, max_attempts smallint, run_at timestamp with time zone, created_at timestamp with time zone, lease_until timestamp with time zone, tid text, timeout_ms bigint, expires_at timestamp with time zone, tags text[], metadata jsonb, trace text, cursor_at timestamp with time zone[], cursor_id bigint[], parked integer, more boolean, clock timestamp with time zone)
+CREATE FUNCTION rowlock.claim_batch(queues text[], wants integer[], want integer, worker bigint, token bigint, lease_ms integer DEFAULT NULL::integer, kinds text[] DEFAULT NULL::text[], suspects boolean DEFAULT true, after_at timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], after_id bigint[] DEFAULT NULL::bigint[], look_back_ms integer DEFAULT 0) RETURNS TABLE(queue text, id bigint, kind text, payload jsonb, priority smallint, attempt integer, failures smallint, crashes smallint, max_attempts smallint, run_at timestamp with time zone, created_at timestamp with time zone, lease_until timestamp with time zone, tid tid, timeout_ms bigint, expires_at timestamp with time zone, tags text[], metadata jsonb, trace text, cursor_at timestamp with time zone[], cursor_id bigint[], parked integer, more boolean, clock timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -175,6 +175,11 @@ CREATE FUNCTION rowlock.clock() RETURNS timestamp with time zone
     RETURN clock_timestamp();
 
 CREATE FUNCTION rowlock.complete(queue text, ids bigint[], tokens bigint[], tids text[] DEFAULT NULL::text[], results jsonb[] DEFAULT NULL::jsonb[], ran_ms integer[] DEFAULT NULL::integer[], OUT done bigint[], OUT lost bigint[], OUT busy bigint[]) RETURNS record
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS …;
+
+CREATE FUNCTION rowlock.complete_batch(queue text, ids bigint[], tokens bigint[], tids tid[] DEFAULT NULL::tid[], results jsonb[] DEFAULT NULL::jsonb[], ran_ms integer[] DEFAULT NULL::integer[], OUT done bigint[], OUT lost bigint[], OUT busy bigint[]) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
@@ -755,7 +760,7 @@ CREATE FUNCTION rowlock.stats(queue text DEFAULT NULL::text) RETURNS TABLE(name 
     SET work_mem TO '16MB'
     AS …;
 
-CREATE FUNCTION rowlock.sweep(from_queue text, want integer, worker bigint, token bigint, lease_ms integer DEFAULT NULL::integer, kinds text[] DEFAULT NULL::text[], overdue boolean DEFAULT false) RETURNS TABLE(queue text, id bigint, kind text, payload jsonb, priority smallint, attempt integer, failures smallint, crashes smallint, max_attempts smallint, run_at timestamp with time zone, created_at timestamp with time zone, lease_until timestamp with time zone, tid text, timeout_ms bigint, expires_at timestamp with time zone, tags text[], metadata jsonb, trace text, cursor_at timestamp with time zone[], cursor_id bigint[], parked integer, more boolean, clock timestamp with time zone)
+CREATE FUNCTION rowlock.sweep(from_queue text, want integer, worker bigint, token bigint, lease_ms integer DEFAULT NULL::integer, kinds text[] DEFAULT NULL::text[], overdue boolean DEFAULT false) RETURNS TABLE(queue text, id bigint, kind text, payload jsonb, priority smallint, attempt integer, failures smallint, crashes smallint, max_attempts smallint, run_at timestamp with time zone, created_at timestamp with time zone, lease_until timestamp with time zone, tid tid, timeout_ms bigint, expires_at timestamp with time zone, tags text[], metadata jsonb, trace text, cursor_at timestamp with time zone[], cursor_id bigint[], parked integer, more boolean, clock timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;

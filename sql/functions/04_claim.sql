@@ -141,7 +141,8 @@ $$;
 -- Returns for each queue its jobs in no particular order, then one row with id null that says how the claim went:
 -- cursor_at/cursor_id, where it stopped in each priority, when rows were passed over that the jobs returned do not show; parked,
 -- how many jobs were put away instead of returned (poison, expired, cancelled), in which case it is worth claiming again; more,
--- whether it stopped for its own bound; clock, the database's time. Queues that were not reached have none.
+-- whether it stopped for its own bound; clock, the database's time. Queues that were not reached have none. Unlike claim it gives
+-- the place of a row as it is, for complete_batch: as text it costs a twentieth of the whole.
 create or replace function rowlock.claim_batch(
   queues       text[],
   wants        integer[],
@@ -156,7 +157,7 @@ create or replace function rowlock.claim_batch(
   look_back_ms integer default 0
 ) returns table (
   queue text, id bigint, kind text, payload jsonb, priority smallint, attempt integer, failures smallint, crashes smallint,
-  max_attempts smallint, run_at timestamptz, created_at timestamptz, lease_until timestamptz, tid text, timeout_ms bigint,
+  max_attempts smallint, run_at timestamptz, created_at timestamptz, lease_until timestamptz, tid tid, timeout_ms bigint,
   expires_at timestamptz, tags text[], metadata jsonb, trace text,
   cursor_at timestamptz[], cursor_id bigint[], parked integer, more boolean, clock timestamptz
 )
@@ -273,7 +274,7 @@ begin
                    v_now, claim_batch.kinds, v_paused, suspects, v_crashes, v_kinds, v_attempts) = 1
           returning j.queue, j.id, j.kind, j.payload, j.priority, j.attempt, j.failures, j.crashes,
             coalesce(j.max_attempts, (v_kinds -> j.kind ->> 'max_attempts')::smallint, v_attempts),
-            j.run_at, j.created_at, j.lease_until, j.ctid::text, coalesce(j.timeout_ms, (v_kinds -> j.kind ->> 'timeout_ms')::bigint),
+            j.run_at, j.created_at, j.lease_until, j.ctid, coalesce(j.timeout_ms, (v_kinds -> j.kind ->> 'timeout_ms')::bigint),
             j.expires_at, j.tags, j.metadata, j.trace, null::timestamptz[], null::bigint[], null::integer, null::boolean, null::timestamptz;
         get diagnostics v_rows = row_count;
         v_taken := v_taken + v_rows;

@@ -72,9 +72,9 @@ end $$;
 -- deleted.
 --
 -- All rows are found by one TID scan: a join with a TID scan inside, one for each row, takes four times as long. The price is that
--- a row is known by its place and any of the tokens, not by its own (id, token). Should rows have changed places (two leases
--- renewed, and one row is now where the other was), the delete is undone and the id decides. Callers that give their jobs in
--- the order of the places save the comparison of sets.
+-- a row is known by its place alone until it is deleted. Should another row be there now (leases were renewed, and one row is where
+-- the other was), the delete is undone and the id decides. Callers that give their jobs in the order of the places save the
+-- comparison of sets.
 create or replace function rowlock.finish_done(
   queue text, ids bigint[], tokens bigint[], tids tid[], results jsonb[], ran_ms integer[], keep boolean, untouched boolean, now timestamptz
 ) returns bigint[]
@@ -97,7 +97,7 @@ begin
   if keep then
     with gone as (
       delete from rowlock.job j
-       where j.ctid = any (tids) and j.queue = finish_done.queue and j.token = any (tokens) and j.token <> 0
+       where j.ctid = any (tids) and j.queue = finish_done.queue and j.token <> 0
          and (not untouched or j.xmax = 0 or j.xmax = j.xmin)
       returning j
     ), kept as (
@@ -117,7 +117,7 @@ begin
   else
     with gone as (
       delete from rowlock.job j
-       where j.ctid = any (tids) and j.queue = finish_done.queue and j.token = any (tokens) and j.token <> 0
+       where j.ctid = any (tids) and j.queue = finish_done.queue and j.token <> 0
          and (not untouched or j.xmax = 0 or j.xmax = j.xmin)
       returning j.id, j.token
     )
@@ -134,14 +134,14 @@ exception
     return '{}';
 end $$;
 
--- Finished with success. tids (the tid of each, as the claim returned it), results and ran_ms (how long the handler ran) may be null, and so
--- may their elements.
+-- Finished with success: what the library calls. tids (the place of each, as claim_batch returned it), results and ran_ms (how long the
+-- handler ran) may be null, and so may their elements.
 --
 -- The fast path goes by ctid and takes only rows that nobody has locked since the claim: locking them first would cost a
 -- second write-ahead record for each job. What it misses (an extend moved the row, or somebody touched it) is looked up by
 -- id and locked; only what is missing there too is lost.
-create or replace function rowlock.complete(
-  queue text, ids bigint[], tokens bigint[], tids text[] default null, results jsonb[] default null, ran_ms integer[] default null,
+create or replace function rowlock.complete_batch(
+  queue text, ids bigint[], tokens bigint[], tids tid[] default null, results jsonb[] default null, ran_ms integer[] default null,
   out done bigint[], out lost bigint[], out busy bigint[]
 )
   language plpgsql volatile security definer
@@ -156,7 +156,7 @@ begin
   perform rowlock.check_ack(ids, tokens, array[cardinality(tids), cardinality(results), cardinality(ran_ms)]);
   done := '{}';
   if tids is not null then
-    done := rowlock.finish_done(queue, ids, tokens, tids::tid[], results, ran_ms, v_keep, true, v_now);
+    done := rowlock.finish_done(queue, ids, tokens, tids, results, ran_ms, v_keep, true, v_now);
   end if;
   lost := '{}';
   busy := '{}';
@@ -170,6 +170,17 @@ begin
       v_rest.tids, array(select results[n] from unnest(v_n) n), array(select ran_ms[n] from unnest(v_n) n), v_keep, false, v_now);
   end if;
 end $$;
+
+-- The same for everybody: tids as text, as claim returns them.
+create or replace function rowlock.complete(
+  queue text, ids bigint[], tokens bigint[], tids text[] default null, results jsonb[] default null, ran_ms integer[] default null,
+  out done bigint[], out lost bigint[], out busy bigint[]
+)
+  language sql volatile security definer
+  set search_path = pg_catalog, pg_temp
+as $$
+  select c.done, c.lost, c.busy from rowlock.complete_batch(queue, ids, tokens, tids::tid[], results, ran_ms) c
+$$;
 
 -- An attempt failed. It is tried again after a delay (retry_ms[i] if given, else by the backoff policy of the job, its kind or
 -- its queue), until max_attempts failures; then it goes to the dead with all its errors. fates[i] overrules that: 'refused' sends

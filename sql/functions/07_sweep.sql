@@ -15,7 +15,7 @@ create or replace function rowlock.sweep(
   overdue boolean default false
 ) returns table (
   queue text, id bigint, kind text, payload jsonb, priority smallint, attempt integer, failures smallint, crashes smallint,
-  max_attempts smallint, run_at timestamptz, created_at timestamptz, lease_until timestamptz, tid text, timeout_ms bigint,
+  max_attempts smallint, run_at timestamptz, created_at timestamptz, lease_until timestamptz, tid tid, timeout_ms bigint,
   expires_at timestamptz, tags text[], metadata jsonb, trace text,
   cursor_at timestamptz[], cursor_id bigint[], parked integer, more boolean, clock timestamptz
 )

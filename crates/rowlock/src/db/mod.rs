@@ -23,4 +23,4 @@ pub(crate) use connect::{
 pub(crate) use pool::Pool;
 pub(crate) use query::Param;
 pub(crate) use supervise::{HookFuture, Link, LinkError, LinkSpec, Live, OnConnect};
-pub(crate) use types::{Micros, RawJson};
+pub(crate) use types::{Micros, Place, RawJson};

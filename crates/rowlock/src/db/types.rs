@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use bytes::{BufMut, BytesMut};
+use bytes::{Buf, BufMut, BytesMut};
 use jiff::Timestamp;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
 
@@ -75,6 +75,49 @@ impl<'a> FromSql<'a> for Micros {
     accepts!(TIMESTAMPTZ);
 }
 
+/// Where a row is (`ctid`): block and line in one number, which orders as the places do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place(pub(crate) u64);
+
+impl Place {
+    /// A text that is none becomes a place where no row is.
+    pub(crate) fn parse(text: &str) -> Self {
+        let parse = || {
+            let (block, line) = text.strip_prefix('(')?.strip_suffix(')')?.split_once(',')?;
+            Some(
+                (u64::from(block.parse::<u32>().ok()?) << 16)
+                    | u64::from(line.parse::<u16>().ok()?),
+            )
+        };
+        Self(parse().unwrap_or(0))
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "({},{})", self.0 >> 16, self.0 & 0xffff)
+    }
+}
+
+impl ToSql for Place {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        out.put_uint(self.0, 6);
+        Ok(IsNull::No)
+    }
+    accepts!(TID);
+    to_sql_checked!();
+}
+
+impl<'a> FromSql<'a> for Place {
+    fn from_sql(_: &Type, mut raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        if raw.len() != 6 {
+            return Err("a tid has six bytes".into());
+        }
+        Ok(Self(raw.get_uint(6)))
+    }
+    accepts!(TID);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,6 +129,25 @@ mod tests {
             let t = Timestamp::from_microsecond(us).unwrap();
             prop_assert_eq!(Micros::from_timestamp(t).to_timestamp(), Some(t));
         }
+    }
+
+    #[test]
+    fn places_are_read_and_written() {
+        for (text, place) in [
+            ("(0,1)", 1),
+            ("(1,0)", 65_536),
+            ("(4294967295,65535)", 0xffff_ffff_ffff),
+        ] {
+            assert_eq!(Place::parse(text), Place(place), "{text}");
+            assert_eq!(Place(place).to_string(), text);
+            let mut wire = BytesMut::new();
+            Place(place).to_sql(&Type::TID, &mut wire).unwrap();
+            assert_eq!(Place::from_sql(&Type::TID, &wire).unwrap(), Place(place));
+        }
+        for none in ["what", "(1,2,3)", "(1,70000)", "(9999999999,1)", ""] {
+            assert_eq!(Place::parse(none), Place(0), "{none}");
+        }
+        assert!(Place::from_sql(&Type::TID, b"short").is_err());
     }
 
     #[test]

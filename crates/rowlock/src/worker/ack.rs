@@ -17,7 +17,7 @@ use super::attempt::Attempt;
 use super::core::{Core, lock};
 use super::outcome::Outcome;
 use super::telemetry::AckMeters;
-use crate::db::{Link, RawJson};
+use crate::db::{Link, Place, RawJson};
 use crate::error::{Error, Result};
 use crate::job::whole_ms;
 use crate::validate;
@@ -160,7 +160,7 @@ impl Core {
             // In the order of the ids, so that no two statements can wait for each other in a circle. `complete` waits for nobody, and
             // is fastest in the order of the places on disk.
             acks.sort_unstable_by_key(|a| match verb {
-                Verb::Complete => a.attempt.place(),
+                Verb::Complete => a.attempt.place().0,
                 _ => a.attempt.id.unsigned_abs(),
             });
             while acks.len() > BATCH_MAX {
@@ -221,7 +221,7 @@ impl Core {
         );
         let rows = match verb {
             Verb::Complete => {
-                let tids: Vec<String> = acks.iter().map(|a| a.attempt.tid()).collect();
+                let places: Vec<Place> = acks.iter().map(|a| a.attempt.place()).collect();
                 let results: Vec<Option<RawJson<'_>>> = acks
                     .iter()
                     .map(|a| match &a.verdict {
@@ -242,12 +242,12 @@ impl Core {
                 self.rows(
                     link,
                     "complete jobs",
-                    "select lost, busy from rowlock.complete($1, $2, $3, $4, $5, $6)",
+                    "select lost, busy from rowlock.complete_batch($1, $2, $3, $4, $5, $6)",
                     &[
                         queue,
                         ids,
                         tokens,
-                        (&tids, Type::TEXT_ARRAY),
+                        (&places, Type::TID_ARRAY),
                         (&results, Type::JSONB_ARRAY),
                         (&ran, Type::INT4_ARRAY),
                     ],

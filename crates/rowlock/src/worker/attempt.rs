@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::lane::Lane;
 use super::registry::Registered;
 use super::slots::Waiting;
-use crate::db::{Micros, RawJson};
+use crate::db::{Micros, Place, RawJson};
 
 /// Why a handler is asked to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,8 +60,8 @@ pub(crate) struct Attempt {
     pub(crate) claimed: Instant,
     /// Milliseconds from `claimed` to the start of the newest lease.
     renewed_ms: AtomicU64,
-    /// Where the row is, packed; a hint for the fast path of an acknowledgement.
-    tid: AtomicU64,
+    /// Where the row is; a hint for the fast path of an acknowledgement.
+    place: AtomicU64,
     started: OnceLock<Instant>,
     cancel: OnceLock<CancelReason>,
     /// Made when the handler asks for it, or when there is something to tell.
@@ -141,7 +141,7 @@ impl Attempt {
             lease: us(lease_until.0.saturating_sub(origin.clock.0)),
             claimed: origin.claimed,
             renewed_ms: AtomicU64::new(0),
-            tid: AtomicU64::new(pack_tid(row.get(column::TID))),
+            place: AtomicU64::new(row.get::<_, Place>(column::TID).0),
             started: OnceLock::new(),
             cancel: OnceLock::new(),
             cancel_token: OnceLock::new(),
@@ -207,17 +207,11 @@ impl Attempt {
         let ms = sent.duration_since(self.claimed).as_millis();
         self.renewed_ms
             .store(u64::try_from(ms).unwrap_or(u64::MAX), Relaxed);
-        self.tid.store(pack_tid(tid), Relaxed);
+        self.place.store(Place::parse(tid).0, Relaxed);
     }
 
-    /// Where the row is, as a number that orders as the places on disk do.
-    pub(crate) fn place(&self) -> u64 {
-        self.tid.load(Relaxed)
-    }
-
-    pub(crate) fn tid(&self) -> String {
-        let packed = self.place();
-        format!("({},{})", packed >> 16, packed & 0xffff)
+    pub(crate) fn place(&self) -> Place {
+        Place(self.place.load(Relaxed))
     }
 
     pub(crate) fn run_at(&self) -> Option<Timestamp> {
@@ -232,31 +226,5 @@ impl Waiting for Arc<Attempt> {
 
     fn goes_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.handler, &other.handler)
-    }
-}
-
-/// `(block,offset)` in one number. A text that is none becomes a place where no row is, and the slow path finds the row.
-fn pack_tid(text: &str) -> u64 {
-    let parse = || {
-        let (block, offset) = text.strip_prefix('(')?.strip_suffix(')')?.split_once(',')?;
-        Some((block.parse::<u64>().ok()? << 16) | u64::from(offset.parse::<u16>().ok()?))
-    };
-    parse().unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tids_are_packed_and_unpacked() {
-        for (text, packed) in [
-            ("(0,1)", 1),
-            ("(1,0)", 65_536),
-            ("(4294967295,65535)", 0xffff_ffff_ffff),
-            ("what", 0),
-        ] {
-            assert_eq!(pack_tid(text), packed, "{text}");
-        }
     }
 }

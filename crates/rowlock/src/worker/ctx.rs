@@ -298,7 +298,7 @@ impl Ctx {
             "select cardinality(done)::text, cardinality(busy)::text from rowlock.complete($1::text, array[$2::text::bigint], \
              array[$3::text::bigint], array[$4::text], array[$5::text::jsonb])",
         );
-        let (id, token, tid) = (a.id.to_string(), a.token.to_string(), a.tid());
+        let (id, token, tid) = (a.id.to_string(), a.token.to_string(), a.place().to_string());
         let params = [
             Some(&**a.queue()),
             Some(&id),
