@@ -202,6 +202,10 @@ impl Shift {
 
     /// A job of a kind that no handler here takes stays where it is: somebody who drains should hear of it.
     async fn say_what_is_left(&self, client: &Client) {
+        // With tables alone it is not about jobs.
+        if self.settings.handlers.is_empty() {
+            return;
+        }
         let Ok(queues) = client.queues().await else {
             return;
         };

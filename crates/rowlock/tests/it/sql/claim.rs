@@ -719,7 +719,10 @@ async fn a_row_that_an_open_transaction_has_locked_is_skipped() {
     let other = own.another().await;
     run(
         &other,
-        &format!("begin; select from rowlock.job where id = {} for update", jobs[0]),
+        &format!(
+            "begin; select from rowlock.job where id = {} for update",
+            jobs[0]
+        ),
     )
     .await;
     assert_eq!(ids(&claim(pg, "n => 2").await), jobs[1..]);
