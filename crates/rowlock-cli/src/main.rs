@@ -5,7 +5,6 @@
 
 mod archive;
 mod backoff;
-#[allow(clippy::print_stdout, clippy::print_stderr)]
 mod bench;
 mod completions;
 mod config;

@@ -24,6 +24,7 @@ use crate::output::{self, Format};
 use crate::serve::Health;
 use crate::settings::{self, Level, Loaded, Overrides, Settings};
 use crate::traces::Traces;
+use crate::workers::serves;
 use crew::Crew;
 use signals::{Asked, Signals};
 use team::{Report, Until};
@@ -193,7 +194,35 @@ impl Shift {
                 crew.shutdown_now().await
             }
         };
+        if self.drain {
+            self.say_what_is_left(&client).await;
+        }
         Ok((report, ended))
+    }
+
+    /// A job of a kind that no handler here takes stays where it is: somebody who drains should hear of it.
+    async fn say_what_is_left(&self, client: &Client) {
+        // With tables alone it is not about jobs.
+        if self.settings.handlers.is_empty() {
+            return;
+        }
+        let Ok(queues) = client.queues().await else {
+            return;
+        };
+        let served: Vec<String> = self
+            .settings
+            .queues
+            .iter()
+            .map(|q| q.name.clone())
+            .collect();
+        let left = queues.iter().filter(|q| q.ready > 0 && !q.paused);
+        for queue in left.filter(|q| serves(&served, &q.name)) {
+            tracing::warn!(
+                queue = queue.name,
+                jobs = queue.ready,
+                "jobs are left: no handler here takes their kind, or they came just now; `rowlock why ID` tells"
+            );
+        }
     }
 
     fn ready(&self, client: &Client) {

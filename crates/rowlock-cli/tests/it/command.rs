@@ -348,6 +348,22 @@ async fn a_handler_for_any_kind_takes_what_has_no_other() {
 }
 
 #[tokio::test]
+async fn a_drain_says_what_it_leaves() {
+    let place = Place::new(&handler("exit 0", "")).await;
+    place.enqueue(&["k"]).await;
+    let clean = place.drain().await;
+    assert!(!clean.err.contains("jobs are left"), "{}", clean.err);
+    let stranger = place.enqueue(&["stranger"]).await;
+    let ran = place.drain().await;
+    assert!(
+        ran.err.contains("jobs are left") && ran.err.contains("queue=\"default\" jobs=1"),
+        "{}",
+        ran.err
+    );
+    assert_eq!(place.fate(stranger).await.state, "ready");
+}
+
+#[tokio::test]
 async fn settings_of_a_queue_are_stored_at_the_start() {
     let config = format!(
         "[queue.q]\nconcurrency = 2\n[queue.q.stored]\nmax_attempts = 1\nretention = \"2d\"\nbackoff = \"fixed 9s\"\n{}",
