@@ -3,6 +3,7 @@
 
 import argparse
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -115,7 +116,7 @@ def measure(options, present, absent):
         postgres.stop()
     return {
         "machine": machine.describe(), "postgres": {"version": postgres.version, "settings": postgres.settings},
-        "rounds": rounds, "minutes": seconds / 60, "load_before": load, "others": others,
+        "rounds": rounds, "backlog": options.backlog, "minutes": seconds / 60, "load_before": load, "others": others,
         "partial": bool(options.only or options.skip or options.quick or options.jobs or options.scenarios or rounds < 3),
         "systems": [{"name": s.name, "version": s.version()} for s in present], "absent": absent,
         "failed": failed, "phases": phases,
@@ -126,7 +127,13 @@ def say(text, end="\n"):
     print(text, end=end, flush=True, file=sys.stderr)
 
 
+def stop(*_):
+    raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
+    # The server must not outlive the run, whoever ends it.
+    signal.signal(signal.SIGTERM, stop)
     try:
         main()
     except Failed as error:

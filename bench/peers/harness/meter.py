@@ -34,16 +34,21 @@ def stat(pid):
 
 
 def server_seconds(postmaster):
-    """CPU of the whole server, backends that have ended included."""
-    top = stat(postmaster) if postmaster else None
-    if not top:
-        return None
-    total = top[1] + top[2]
-    for name in os.listdir("/proc"):
-        child = stat(name) if name.isdigit() else None
-        if child and child[0] == postmaster:
-            total += child[1]
-    return total
+    """CPU of the whole server, backends that have ended included; None if it cannot be seen."""
+    for _ in range(100):
+        top = stat(postmaster) if postmaster else None
+        if not top:
+            return None
+        total = top[1] + top[2]
+        for name in os.listdir("/proc"):
+            child = stat(name) if name.isdigit() else None
+            if child and child[0] == postmaster:
+                total += child[1]
+        # A backend that ended meanwhile was counted twice or not at all: look again.
+        after = stat(postmaster)
+        if after and after[2] == top[2]:
+            return total
+    return None
 
 
 def adapter_seconds(pid):

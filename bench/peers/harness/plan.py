@@ -8,6 +8,8 @@ from .systems import System
 # Drains in the same tables, one after the other.
 CHURN = 3
 HANDLERS = 1000
+# A deep backlog is for those who get through it in minutes.
+FAST = 30_000
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ def one(number, system, scenario, scale, jobs, backlog, samples):
         return max(500, int(min(own, jobs) if jobs else own * scale))
 
     if scenario == "backlog":
-        if not backlog or number > 1 or "steady" not in system.scenarios:
+        if not backlog or number > 1 or system.drain < FAST or "steady" not in system.scenarios:
             return None
         return Step(number, system, scenario, {"JOBS": backlog, "ROUNDS": 1, "PRODUCERS": 4})
     if scenario not in system.scenarios:

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 SETTINGS = {
     "shared_buffers": "1GB",
@@ -42,6 +42,15 @@ def bin_dir():
     return Path(found).parent
 
 
+def with_database(url, database):
+    """The same server, another database. By hand: urlunsplit forgets the slashes of an empty host."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("postgres", "postgresql"):
+        raise Failed("--database takes a URL, such as postgresql://localhost/postgres")
+    query = f"?{parts.query}" if parts.query else ""
+    return f"{parts.scheme}://{parts.netloc}/{database}{query}"
+
+
 class Postgres:
     """`url` names a server that is there already; without it a private one is started and ends with `stop`."""
 
@@ -60,8 +69,7 @@ class Postgres:
 
     def url(self, database):
         if self.given:
-            parts = urlsplit(self.given)
-            return urlunsplit(parts._replace(path=f"/{database}"))
+            return with_database(self.given, database)
         return f"postgresql:///{database}?host={self.dir}&port=5432&user=postgres"
 
     def sql(self, database, query, timeout=600):
@@ -71,7 +79,7 @@ class Postgres:
             capture_output=True, text=True, timeout=timeout,
         )
         if done.returncode != 0:
-            raise Failed(f"psql: {done.stderr.strip()}")
+            raise Failed(done.stderr.strip())
         return done.stdout.strip().split("\n")[0]
 
     def fresh(self, database):

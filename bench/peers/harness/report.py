@@ -126,11 +126,17 @@ def legend(run):
 - **producers + worker together**: 4 producers in batches of 100 and the worker in one process, flat out.
 - **pick-up**: from before the enqueue to the start of the handler, one job at a time on an idle queue.
 - **horizon pinned**: a REPEATABLE READ reader holds its snapshot; the third drain in the same tables, against the third without the reader.
-- **the floor**: COPY into Rowlock's table, HOT update by `ctid`, durable DELETE by `ctid`; nobody looks for anything.
+{deep(run)}- **the floor**: COPY into Rowlock's table, HOT update by `ctid`, durable DELETE by `ctid`; nobody looks for anything.
 - **River (Go), scaled**: River's Go client is no package of these clients; its figures from an earlier run on a like machine count times
   what pgmq does here over what it did there.
 - CPU of Postgres is that of all its processes; of the client, that of the adapter's process.
 """
+
+
+def deep(run):
+    if not run["backlog"]:
+        return ""
+    return f"- **deep backlog drain**: {run['backlog']:,} jobs, once, by those who get through it in minutes.\n"
 
 
 def draw(figures, names):

@@ -78,6 +78,13 @@ SYSTEMS = [
     System("river-default", "River, default settings", "rust", "river", "riverqueue", 2_000, 0, 0, ("drain", "latency"),
            {"VARIANT": "default"}),
     System("pg-boss", "pg-boss", "node", "pgboss", "pg-boss", 60_000, 2_500, 40_000),
+    System("apalis", "apalis-postgres", "rust", "apalis", "apalis-postgres", 20_000, 9_000, 25_000),
+    System("awa", "awa", "rust", "awa", "awa", 30_000, 2_000, 20_000),
+    System("pgqueuer", "pgqueuer", "python", "pgqueuer", "pgqueuer", 30_000, 7_000, 25_000),
+    System("procrastinate", "procrastinate", "python", "procrastinate", "procrastinate", 2_000, 4_000, 1_000),
+    System("sqlxmq", "sqlxmq", "rust", "sqlxmq", "sqlxmq", 7_000, 5_000, 4_000),
+    System("underway", "underway", "rust", "underway", "underway", 600, 9_000, 0,
+           ("drain", "single8", "single32", "latency")),
 ]
 
 BY_NAME = {system.name: system for system in SYSTEMS}

@@ -70,10 +70,9 @@ const sleep = ms => new Promise(resolve => setTimeout(resolve, ms))
 // count() -> jobs whose completion is not stored yet, close().
 export async function run (peer) {
   const { scenario, jobs, rounds, producers } = config
-  const report = (phase, count, began, exact, more = {}) => {
-    const seconds = (more.ended ?? performance.now()) - began
-    delete more.ended
-    console.log(JSON.stringify({ phase, jobs: count, seconds: seconds / 1000, exact, settings: peer.settings, ...more }))
+  const report = (phase, count, began, ended, exact, more = {}) => {
+    const seconds = (ended - began) / 1000
+    console.log(JSON.stringify({ phase, jobs: count, seconds, exact, settings: peer.settings, ...more }))
   }
 
   const produce = async (first, count, size, workers, call) => {
@@ -88,12 +87,15 @@ export async function run (peer) {
     }))
   }
 
+  // Waits until all have run and their completion is stored, and says when that was: what a count sees was so when it began.
   const finished = async (ledger, count) => {
     await ledger.until(count)
-    const began = performance.now()
-    while (await peer.count() > 0) {
-      if (performance.now() - began > 60000) throw new Error('jobs ran, but are not finished after a minute')
+    const ran = performance.now()
+    for (;;) {
       await sleep(2)
+      const looked = performance.now()
+      if (await peer.count() === 0) return looked
+      if (looked - ran > 60000) throw new Error('jobs ran, but are not finished after a minute')
     }
   }
 
@@ -102,7 +104,7 @@ export async function run (peer) {
     const began = performance.now()
     await produce(round * jobs, jobs, peer.bulkChunk, BULK_PRODUCERS, numbers => peer.bulk(numbers))
     const ended = performance.now()
-    report('bulk', jobs, began, await peer.count() === jobs, { ended })
+    report('bulk', jobs, began, ended, await peer.count() === jobs)
   }
 
   const scenarios = {
@@ -113,7 +115,7 @@ export async function run (peer) {
       const began = performance.now()
       await produce(0, jobs, 1, producers, ([n]) => peer.single(n))
       const ended = performance.now()
-      report('single', jobs, began, await peer.count() === jobs, { ended })
+      report('single', jobs, began, ended, await peer.count() === jobs)
     },
 
     async drain () {
@@ -124,8 +126,8 @@ export async function run (peer) {
         const began = performance.now()
         const worker = await peer.start(ledger)
         const soFar = (round + 1) * jobs
-        await finished(ledger, soFar)
-        report('drain', jobs, began, ledger.exact(soFar))
+        const ended = await finished(ledger, soFar)
+        report('drain', jobs, began, ended, ledger.exact(soFar))
         await peer.stop(worker)
       }
       return ledger.exact(jobs * rounds)
@@ -138,8 +140,8 @@ export async function run (peer) {
       await ready('steady')
       const began = performance.now()
       await produce(0, count, BATCH, producers, numbers => peer.batch(numbers))
-      await finished(ledger, count)
-      report('steady', count, began, ledger.exact(count))
+      const ended = await finished(ledger, count)
+      report('steady', count, began, ended, ledger.exact(count))
       await peer.stop(worker)
       return ledger.exact(count)
     },
@@ -158,7 +160,7 @@ export async function run (peer) {
         await ledger.until(n + 1)
         waits.push(Math.round((ledger.started[n] - before) * 1000))
       }
-      report('latency', jobs, began, ledger.exact(jobs), { waits_us: waits })
+      report('latency', jobs, began, performance.now(), ledger.exact(jobs), { waits_us: waits })
       await peer.stop(worker)
       return ledger.exact(jobs)
     },

@@ -26,7 +26,7 @@ const insert = numbers => boss.insert(QUEUE, numbers.map(n => ({ data: { n } }))
 
 await run({
   bulkChunk: 1000,
-  settings: `batchSize ${BATCH}, localConcurrency ${WORKERS}, notify, burstWhenBatchFull, polling 0.5 s; finished jobs are kept`,
+  settings: `batchSize ${BATCH}, localConcurrency ${WORKERS}, notify, burstWhenBatchFull, polling 0.5 s, supervise and schedule off; finished jobs are kept`,
   bulk: insert,
   batch: insert,
   single: n => boss.send(QUEUE, { n }),

@@ -93,8 +93,7 @@ impl Ledger {
                 "after {count} of {jobs} jobs nothing ran for a minute"
             );
             // The timeout covers the moment between the look and the wait.
-            let _ =
-                tokio::time::timeout(Duration::from_millis(100), self.reached.notified()).await;
+            let _ = tokio::time::timeout(Duration::from_millis(100), self.reached.notified()).await;
         }
     }
 

@@ -26,8 +26,9 @@ pub trait Peer: Send + Sync + Sized + 'static {
     /// The fastest size of one call of [`Peer::bulk`]; 0: each of the producers makes one call.
     const BULK_CHUNK: u64 = 1000;
 
-    /// Tables, pools: everything that is not measured. The database is new and empty.
-    fn set_up(config: &Config) -> impl Future<Output = Result<Self>> + Send;
+    /// Tables, pools: everything that is not measured. The database is new and empty. Not sent anywhere: the futures of some
+    /// migrators cannot be.
+    fn set_up(config: &Config) -> impl Future<Output = Result<Self>>;
 
     /// The settings that differ from the defaults, in a few words.
     fn settings(&self) -> String;
@@ -54,6 +55,14 @@ pub trait Peer: Send + Sync + Sized + 'static {
 
     /// SQL that counts the jobs whose completion is not stored yet.
     fn unfinished(&self) -> &'static str;
+
+    /// That count, for peers who know a better way than plain SQL.
+    fn count(&self, sql: &tokio_postgres::Client) -> impl Future<Output = Result<u64>> + Send {
+        async {
+            let row = sql.query_one(self.unfinished(), &[]).await?;
+            Ok(u64::try_from(row.get::<_, i64>(0))?)
+        }
+    }
 }
 
 /// The payload of a job.

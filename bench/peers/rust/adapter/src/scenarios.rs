@@ -92,7 +92,9 @@ impl<P: Peer> Stage<P> {
 
     /// A worker all of whose slots are taken by jobs that wait.
     async fn busy_worker(&self, ledger: &Arc<Ledger>) -> Result<P::Worker> {
-        self.peer.bulk(u64::MAX / 4..u64::MAX / 4 + BLOCKERS).await?;
+        self.peer
+            .bulk(u64::MAX / 4..u64::MAX / 4 + BLOCKERS)
+            .await?;
         let worker = self.peer.start(ledger.clone()).await?;
         // Busy when for a while no more of them were started.
         let mut seen = 0;
@@ -122,8 +124,7 @@ impl<P: Peer> Stage<P> {
             let began = Instant::now();
             let worker = self.peer.start(ledger.clone()).await?;
             let so_far = (round + 1) * jobs;
-            self.finished(&ledger, so_far).await?;
-            let seconds = began.elapsed();
+            let seconds = self.finished(&ledger, so_far).await? - began;
             let exact = ledger.exact(so_far);
             self.report("drain", jobs, seconds, exact, json!({}))?;
             self.peer.stop(worker).await?;
@@ -139,8 +140,7 @@ impl<P: Peer> Stage<P> {
         protocol::ready("steady").await?;
         let began = Instant::now();
         self.produce(0, jobs, BATCH, self.config.producers).await?;
-        self.finished(&ledger, jobs).await?;
-        let seconds = began.elapsed();
+        let seconds = self.finished(&ledger, jobs).await? - began;
         self.report("steady", jobs, seconds, ledger.exact(jobs), json!({}))?;
         self.peer.stop(worker).await?;
         self.end(&ledger, jobs)
@@ -161,7 +161,9 @@ impl<P: Peer> Stage<P> {
             let before = ledger.now_us();
             self.peer.single(n).await?;
             ledger.until(n + 1).await?;
-            let started = ledger.started_us(n).context("a job ran that did not start")?;
+            let started = ledger
+                .started_us(n)
+                .context("a job ran that did not start")?;
             waits.push(started.saturating_sub(before));
         }
         let seconds = began.elapsed();
@@ -197,19 +199,23 @@ impl<P: Peer> Stage<P> {
         Ok(())
     }
 
-    /// Waits until all have run and their completion is stored.
-    async fn finished(&self, ledger: &Ledger, jobs: u64) -> Result<()> {
+    /// Waits until all have run and their completion is stored, and says when that was. A count may take long where many dead rows
+    /// lie; what it sees was so when it began.
+    async fn finished(&self, ledger: &Ledger, jobs: u64) -> Result<Instant> {
         ledger.until(jobs).await?;
-        let began = Instant::now();
-        while self.count().await? > 0 {
-            ensure!(
-                began.elapsed() < Duration::from_secs(60),
-                "{} jobs ran, but are not finished after a minute",
-                self.count().await?
-            );
+        let ran = Instant::now();
+        loop {
             tokio::time::sleep(Duration::from_millis(2)).await;
+            let looked = Instant::now();
+            let left = self.count().await?;
+            if left == 0 {
+                return Ok(looked);
+            }
+            ensure!(
+                ran.elapsed() < Duration::from_secs(60),
+                "all jobs ran, but {left} are not finished after a minute"
+            );
         }
-        Ok(())
     }
 
     async fn stored(&self, jobs: u64) -> Result<bool> {
@@ -222,8 +228,7 @@ impl<P: Peer> Stage<P> {
     }
 
     async fn count(&self) -> Result<u64> {
-        let row = self.sql.query_one(self.peer.unfinished(), &[]).await?;
-        Ok(u64::try_from(row.get::<_, i64>(0))?)
+        self.peer.count(&self.sql).await
     }
 
     fn ledger(&self, jobs: u64, timed: bool) -> Arc<Ledger> {

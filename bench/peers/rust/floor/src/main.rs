@@ -142,7 +142,10 @@ impl Peer for Floor {
 /// One connection: a batch claimed, then the same batch deleted, until none is left.
 async fn take_turns(url: &str, ledger: &Ledger, places: &Places, next: &AtomicUsize) -> Result<()> {
     let client = adapter::connect(url).await?;
-    let (claim, complete) = (client.prepare(CLAIM).await?, client.prepare(COMPLETE).await?);
+    let (claim, complete) = (
+        client.prepare(CLAIM).await?,
+        client.prepare(COMPLETE).await?,
+    );
     loop {
         let first = next.fetch_add(BATCH, Relaxed);
         if first >= places.len() {

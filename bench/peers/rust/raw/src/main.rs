@@ -99,10 +99,7 @@ impl Peer for Raw {
         let mut sink = pin!(producer.client.copy_in::<_, bytes::Bytes>(COPY).await?);
         let numbers: Vec<u64> = jobs.collect();
         for chunk in numbers.chunks(1000) {
-            let lines: String = chunk
-                .iter()
-                .map(|n| adapter::payload(*n) + "\n")
-                .collect();
+            let lines: String = chunk.iter().map(|n| adapter::payload(*n) + "\n").collect();
             sink.send(bytes::Bytes::from(lines)).await?;
         }
         sink.finish().await?;

@@ -31,7 +31,7 @@ struct River {
 impl Peer for River {
     type Worker = RunHandle;
 
-    const BULK_CHUNK: u64 = 5000;
+    const BULK_CHUNK: u64 = 2000;
 
     async fn set_up(config: &Config) -> Result<Self> {
         let pool = PgPoolOptions::new()

@@ -1,0 +1,111 @@
+//! awa with its queue storage: many workers, several claimers, no deadline (which keeps claims on its cheap path).
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use adapter::{Config, Ledger, Peer, Result};
+use awa::model::insert::params_with;
+use awa::{Client, InsertOpts, InsertParams, JobArgs, JobResult, QueueConfig, QueueStorage};
+use serde::{Deserialize, Serialize};
+use sqlx::PgPool;
+use sqlx::postgres::PgPoolOptions;
+
+const QUEUE: &str = "bench";
+const WORKERS: u32 = 512;
+const CLAIMERS: u16 = 2;
+const POLL: Duration = Duration::from_millis(20);
+
+#[derive(Serialize, Deserialize, JobArgs)]
+struct Noop {
+    n: u64,
+}
+
+struct Awa {
+    pool: PgPool,
+    storage: QueueStorage,
+}
+
+impl Peer for Awa {
+    type Worker = Client;
+
+    async fn set_up(config: &Config) -> Result<Self> {
+        let pool = PgPoolOptions::new()
+            .max_connections(u32::try_from(config.producers)? + 20)
+            .connect(&config.url)
+            .await?;
+        awa::migrations::run(&pool).await?;
+        Ok(Self {
+            pool,
+            storage: QueueStorage::new(Default::default())?,
+        })
+    }
+
+    fn settings(&self) -> String {
+        format!(
+            "max_workers {WORKERS}, claimers {CLAIMERS}, poll {} ms, no deadline, COPY",
+            POLL.as_millis()
+        )
+    }
+
+    async fn bulk(&self, jobs: Range<u64>) -> Result<()> {
+        let jobs = jobs
+            .map(|n| Ok(params_with(&Noop { n }, options())?))
+            .collect::<Result<Vec<InsertParams>>>()?;
+        awa::insert_many_copy_from_pool(&self.pool, &jobs).await?;
+        Ok(())
+    }
+
+    async fn single(&self, n: u64) -> Result<()> {
+        awa::insert_with(&self.pool, &Noop { n }, options()).await?;
+        Ok(())
+    }
+
+    async fn start(&self, ledger: Arc<Ledger>) -> Result<Client> {
+        let queue = QueueConfig {
+            max_workers: WORKERS,
+            claimers: CLAIMERS,
+            poll_interval: POLL,
+            deadline_duration: Duration::ZERO,
+            ..QueueConfig::default()
+        };
+        let client = Client::builder(self.pool.clone())
+            .queue(QUEUE, queue)
+            .register::<Noop, _, _>(move |job: Noop, _| {
+                let ledger = ledger.clone();
+                async move {
+                    ledger.run(job.n).await;
+                    Ok(JobResult::Completed)
+                }
+            })
+            .build()?;
+        client.start().await?;
+        Ok(client)
+    }
+
+    async fn stop(&self, worker: Client) -> Result<()> {
+        worker.shutdown(Duration::from_secs(10)).await;
+        Ok(())
+    }
+
+    // What is left is spread over its segments; its own functions count it.
+    fn unfinished(&self) -> &'static str {
+        ""
+    }
+
+    async fn count(&self, _: &tokio_postgres::Client) -> Result<u64> {
+        let counts = self.storage.queue_counts(&self.pool, QUEUE).await?;
+        Ok(u64::try_from(counts.available + counts.running)?)
+    }
+}
+
+fn options() -> InsertOpts {
+    InsertOpts {
+        queue: QUEUE.into(),
+        ..Default::default()
+    }
+}
+
+fn main() -> Result<()> {
+    adapter::run::<Awa>()
+}

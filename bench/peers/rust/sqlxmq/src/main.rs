@@ -1,0 +1,85 @@
+//! sqlxmq: each job completes by itself; many spawns share a transaction where they come together.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use adapter::{Config, Ledger, Peer, Result};
+use serde::{Deserialize, Serialize};
+use sqlx::PgPool;
+use sqlx::postgres::PgPoolOptions;
+use sqlxmq::{CurrentJob, JobBuilder, JobRunnerHandle, JobRunnerOptions};
+
+const MIGRATIONS: &[&str] = include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
+const CONNECTIONS: u32 = 20;
+const CONCURRENCY: (usize, usize) = (50, 100);
+
+#[derive(Serialize, Deserialize)]
+struct Noop {
+    n: u64,
+}
+
+struct Sqlxmq {
+    pool: PgPool,
+}
+
+impl Peer for Sqlxmq {
+    type Worker = JobRunnerHandle;
+
+    async fn set_up(config: &Config) -> Result<Self> {
+        let sql = adapter::connect(&config.url).await?;
+        for migration in MIGRATIONS {
+            sql.batch_execute(migration).await?;
+        }
+        let pool = PgPoolOptions::new()
+            .max_connections(CONNECTIONS + u32::try_from(config.producers)?)
+            .connect(&config.url)
+            .await?;
+        Ok(Self { pool })
+    }
+
+    fn settings(&self) -> String {
+        let (least, most) = CONCURRENCY;
+        format!("concurrency {least} to {most}, pool {CONNECTIONS}")
+    }
+
+    async fn bulk(&self, jobs: Range<u64>) -> Result<()> {
+        let mut tx = self.pool.begin().await?;
+        for n in jobs {
+            JobBuilder::new("noop")
+                .set_json(&Noop { n })?
+                .spawn(&mut *tx)
+                .await?;
+        }
+        tx.commit().await?;
+        Ok(())
+    }
+
+    async fn start(&self, ledger: Arc<Ledger>) -> Result<JobRunnerHandle> {
+        let mut options = JobRunnerOptions::new(&self.pool, move |mut job: CurrentJob| {
+            let ledger = ledger.clone();
+            tokio::spawn(async move {
+                if let Ok(Some(Noop { n })) = job.json() {
+                    ledger.run(n).await;
+                }
+                if let Err(error) = job.complete().await {
+                    eprintln!("cannot complete: {error}");
+                }
+            });
+        });
+        options.set_concurrency(CONCURRENCY.0, CONCURRENCY.1);
+        Ok(options.run().await?)
+    }
+
+    async fn stop(&self, mut worker: JobRunnerHandle) -> Result<()> {
+        worker.stop().await;
+        Ok(())
+    }
+
+    fn unfinished(&self) -> &'static str {
+        "select count(*) from mq_msgs where id <> uuid_nil()"
+    }
+}
+
+fn main() -> Result<()> {
+    adapter::run::<Sqlxmq>()
+}

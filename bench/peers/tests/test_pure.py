@@ -1,0 +1,107 @@
+"""The parts that need no database: statistics, ratios, plan, report. `python3 -m unittest discover -s bench/peers/tests`"""
+
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from harness import plan, report, stats
+from harness.bars import Bar, bars
+from harness.figures import Figures
+from harness.postgres import Failed, with_database
+from harness.systems import BY_NAME, SYSTEMS
+
+
+def phase(system, scenario, name, jobs, seconds, number=1, **more):
+    return {"system": system, "scenario": scenario, "round": number, "phase": name, "jobs": jobs, "seconds": seconds, "exact": True,
+            "settings": "s", "adapter_cpu": 0.1, "server_cpu": 0.2, "wal": 1000.0 * jobs, "wal_without_images": 200.0 * jobs,
+            "table_bytes": 100 * jobs, "index_bytes": 50 * jobs, **more}
+
+
+class Stats(unittest.TestCase):
+    def test_percentiles_are_values_that_were_measured(self):
+        values = list(range(1, 101))
+        self.assertEqual(stats.percentile(values, 0.5), 50)
+        self.assertEqual(stats.percentile(values, 0.99), 99)
+        self.assertEqual(stats.percentile([7], 0.99), 7)
+        self.assertIsNone(stats.percentile([], 0.5))
+
+    def test_nothing_measured_is_no_number(self):
+        self.assertIsNone(stats.middle([None]))
+        self.assertIsNone(stats.ratio(1.0, None))
+        self.assertIsNone(stats.spread([5.0]))
+        self.assertAlmostEqual(stats.spread([9.0, 10.0, 11.0]), 0.1)
+
+
+class Bars(unittest.TestCase):
+    def test_verdicts(self):
+        self.assertEqual(Bar("a", "b", 2.0, 2).verdict(), "reached")
+        self.assertEqual(Bar("a", "b", 1.99, 2).verdict(), "not reached")
+        self.assertEqual(Bar("a", "b", 3.1, 3, below=True).verdict(), "not reached")
+        self.assertEqual(Bar("a", "b", None, 3).verdict(), "not measured")
+
+    def test_river_is_the_faster_of_both(self):
+        # River in Rust does 10k/s; in Go it would do 25.6k where pgmq does 65.1k.
+        phases = [phase("rowlock", "drain", "drain", 102_400, 1.0), phase("river", "drain", "drain", 10_000, 1.0),
+                  phase("pgmq", "drain", "drain", 65_100, 1.0)]
+        against = {bar.against: bar for bar in bars(Figures(phases), ["rowlock", "river"]) if bar.what == "drain, history off"}
+        self.assertAlmostEqual(against["River (Go), scaled"].value, 4.0)
+        self.assertEqual(against["River (Go), scaled"].verdict(), "reached")
+
+    def test_pinned_compares_the_last_drains(self):
+        phases = [phase("rowlock", "drain", "drain", 100, s) for s in (3.0, 2.0, 1.0)]
+        phases += [phase("rowlock", "pinned", "drain", 100, s) for s in (3.0, 2.0, 2.0)]
+        self.assertAlmostEqual(Figures(phases).pinned("rowlock"), 0.5)
+
+
+class Plan(unittest.TestCase):
+    def test_systems_are_interleaved_and_nothing_is_done_twice(self):
+        steps = plan.steps(SYSTEMS, rounds=2)
+        keys = [(s.round, s.system.name, s.scenario) for s in steps]
+        self.assertEqual(len(keys), len(set(keys)))
+        drains = [s.system.name for s in steps if s.scenario == "drain" and s.round == 1]
+        self.assertEqual(drains, [s.name for s in SYSTEMS if "drain" in s.scenarios])
+        self.assertFalse(any(s.scenario == "pinned" and s.round > 1 for s in steps))
+
+    def test_jobs_are_a_limit(self):
+        for step in plan.steps(SYSTEMS, rounds=1, jobs=1000):
+            self.assertLessEqual(step.settings["JOBS"], 1000)
+        self.assertEqual({s.settings["PRODUCERS"] for s in plan.steps(SYSTEMS, 1) if s.scenario == "single32"}, {32})
+
+    def test_names_are_unique(self):
+        self.assertEqual(len(BY_NAME), len(SYSTEMS))
+
+
+class Urls(unittest.TestCase):
+    def test_another_database_on_the_same_server(self):
+        self.assertEqual(with_database("postgres://me:pw@db:5433/app?sslmode=disable", "x"), "postgres://me:pw@db:5433/x?sslmode=disable")
+        self.assertEqual(with_database("postgresql:///app?host=/run", "x"), "postgresql:///x?host=/run")
+        with self.assertRaises(Failed):
+            with_database("host=localhost", "x")
+
+
+class Report(unittest.TestCase):
+    def test_page_has_what_was_measured_and_what_was_not(self):
+        phases = [phase("rowlock", "drain", "bulk", 1000, 0.01), phase("rowlock", "drain", "drain", 1000, 0.02),
+                  phase("rowlock", "latency", "latency", 2, 1.0, waits_us=[900, 2100])]
+        run = {"machine": {"date": "d", "cpu": "c", "cores": 2, "memory_gb": 4, "system": "s",
+                           "tools": {"rustc": "r", "node": "n", "python": "p"}},
+               "postgres": {"version": "15", "settings": {"fsync": "on"}}, "rounds": 1, "backlog": 0, "minutes": 1.0, "load_before": 0.1,
+               "others": 0.05, "partial": True, "systems": [{"name": "rowlock", "version": "this tree"}],
+               "absent": {"pgmq": "cargo is not installed"}, "failed": [{"system": "rowlock", "scenario": "steady", "why": "x"}],
+               "phases": phases}
+        with tempfile.TemporaryDirectory() as place:
+            page = report.write(run, Path(place)).read_text(encoding="utf-8")
+            self.assertIn("| **Rowlock** | 100.0 |  |  | 50.0 |", page)
+            self.assertIn("0.9 / 2.1", page)
+            self.assertIn("pgmq: not installed: cargo is not installed", page)
+            self.assertIn("steady: failed: x", page)
+            self.assertIn("*500 bytes* | 400 bytes | reached", page)
+            svg = (Path(place) / "benchmarks" / "drain.svg").read_text(encoding="utf-8")
+            self.assertTrue(svg.startswith("<svg"))
+
+
+if __name__ == "__main__":
+    unittest.main()
