@@ -69,7 +69,7 @@ impl WorkerBuilder {
             lease: None,
             poll: Duration::from_secs(1),
             poll_only: false,
-            ahead_max: 1000,
+            ahead_max: 4000,
             grace: Duration::from_secs(30),
             statement_timeout: Duration::from_secs(30),
             maintain: true,
@@ -127,7 +127,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// Most jobs to claim beyond the free slots (1000 by default). How many it really is follows the pace of the handlers: what
+    /// Most jobs to claim beyond the free slots (4000 by default). How many it really is follows the pace of the handlers: what
     /// they finish in 30 ms, or in the time of two claims if those take longer; so none for long jobs.
     pub fn ahead(mut self, at_most: usize) -> Self {
         self.config.ahead_max = at_most;
