@@ -59,7 +59,7 @@ impl Peer for Awa {
         let jobs = jobs
             .map(|n| Ok(params_with(&Noop { n }, options())?))
             .collect::<Result<Vec<InsertParams>>>()?;
-        awa::insert_many_copy_from_pool(&self.pool, &jobs).await?;
+        self.storage.enqueue_params_copy(&self.pool, &jobs).await?;
         Ok(())
     }
 
