@@ -113,6 +113,7 @@ def measure(options, present, absent):
             say(", ".join(f"{p['phase']} {p['jobs'] / p['seconds']:,.0f}/s" for p in found))
         seconds, others = clock.read()
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         postgres.stop()
     return {
         "machine": machine.describe(), "postgres": {"version": postgres.version, "settings": postgres.settings},

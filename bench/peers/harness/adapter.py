@@ -13,7 +13,7 @@ def run(postgres, system, scenario, settings, log, pinned=False, limit=600):
     """The phases of one run, each a dict. `settings` are the environment variables of the protocol."""
     database = "peer_" + system.name.replace("-", "_")
     postgres.fresh(database)
-    environment = dict(os.environ, DATABASE_URL=postgres.url(database), **system.environment())
+    environment = dict(os.environ, DATABASE_URL=postgres.url(database), RUST_BACKTRACE="0", **system.environment())
     environment.update({name: str(value) for name, value in settings.items()})
     with open(log, "a", encoding="utf-8") as errors:
         process = subprocess.Popen(
@@ -63,4 +63,5 @@ def why(code, log, limit):
         return f"not done after {limit} s"
     with open(log, encoding="utf-8", errors="replace") as file:
         lines = [line.strip() for line in file if line.strip()]
-    return lines[-1][:300] if lines else f"ended with code {code}"
+    telling = [line for line in lines if "error" in line.lower()]
+    return (telling or lines)[-1][:300] if lines else f"ended with code {code}"

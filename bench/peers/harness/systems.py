@@ -79,7 +79,7 @@ SYSTEMS = [
            {"VARIANT": "default"}),
     System("pg-boss", "pg-boss", "node", "pgboss", "pg-boss", 60_000, 2_500, 40_000),
     System("apalis", "apalis-postgres", "rust", "apalis", "apalis-postgres", 20_000, 9_000, 25_000),
-    System("awa", "awa", "rust", "awa", "awa", 30_000, 2_000, 20_000),
+    System("awa", "awa", "rust", "awa", "awa", 20_000, 2_000, 15_000),
     System("pgqueuer", "pgqueuer", "python", "pgqueuer", "pgqueuer", 30_000, 7_000, 25_000),
     System("procrastinate", "procrastinate", "python", "procrastinate", "procrastinate", 2_000, 4_000, 1_000),
     System("sqlxmq", "sqlxmq", "rust", "sqlxmq", "sqlxmq", 7_000, 5_000, 4_000),

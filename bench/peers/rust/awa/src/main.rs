@@ -35,6 +35,13 @@ impl Peer for Awa {
             .connect(&config.url)
             .await?;
         awa::migrations::run(&pool).await?;
+        // Its storage is made ready by the first worker that starts; jobs enqueued before go elsewhere.
+        let first = Client::builder(pool.clone())
+            .queue(QUEUE, queue())
+            .register::<Noop, _, _>(|_: Noop, _| async { Ok(JobResult::Completed) })
+            .build()?;
+        first.start().await?;
+        first.shutdown(Duration::from_secs(10)).await;
         Ok(Self {
             pool,
             storage: QueueStorage::new(Default::default())?,
@@ -52,7 +59,7 @@ impl Peer for Awa {
         let jobs = jobs
             .map(|n| Ok(params_with(&Noop { n }, options())?))
             .collect::<Result<Vec<InsertParams>>>()?;
-        awa::insert_many_copy_from_pool(&self.pool, &jobs).await?;
+        self.storage.enqueue_params_copy(&self.pool, &jobs).await?;
         Ok(())
     }
 
@@ -62,15 +69,8 @@ impl Peer for Awa {
     }
 
     async fn start(&self, ledger: Arc<Ledger>) -> Result<Client> {
-        let queue = QueueConfig {
-            max_workers: WORKERS,
-            claimers: CLAIMERS,
-            poll_interval: POLL,
-            deadline_duration: Duration::ZERO,
-            ..QueueConfig::default()
-        };
         let client = Client::builder(self.pool.clone())
-            .queue(QUEUE, queue)
+            .queue(QUEUE, queue())
             .register::<Noop, _, _>(move |job: Noop, _| {
                 let ledger = ledger.clone();
                 async move {
@@ -96,6 +96,16 @@ impl Peer for Awa {
     async fn count(&self, _: &tokio_postgres::Client) -> Result<u64> {
         let counts = self.storage.queue_counts(&self.pool, QUEUE).await?;
         Ok(u64::try_from(counts.available + counts.running)?)
+    }
+}
+
+fn queue() -> QueueConfig {
+    QueueConfig {
+        max_workers: WORKERS,
+        claimers: CLAIMERS,
+        poll_interval: POLL,
+        deadline_duration: Duration::ZERO,
+        ..QueueConfig::default()
     }
 }
 
