@@ -24,11 +24,12 @@ create or replace function rowlock.fate(
 
 -- Visits live rows of one queue that are due, in order and from a position in each priority on; at most `most` of them. take: where
 -- those are that the caller may take; other: those that are to be put away (fate above 1); clean: whether nobody has locked any of
--- them (but for whoever wrote it, who often locks it first); seen: all, by the number of their priority, time and id.
+-- them (but for whoever wrote it, who often locks it first); settled: whether none was passed over that another caller might take;
+-- seen: all, by the number of their priority, time and id.
 create or replace function rowlock.look(
   queue text, after_at timestamptz[], after_id bigint[], most integer,
   now timestamptz, kinds text[], paused text[], suspects boolean, max_crashes smallint, kind_settings jsonb, queue_attempts smallint,
-  out take tid[], out other tid[], out clean boolean, out seen integer, out seen_ord bigint[], out seen_at timestamptz[], out seen_id bigint[]
+  out take tid[], out other tid[], out clean boolean, out settled boolean, out seen integer, out seen_ord bigint[], out seen_at timestamptz[], out seen_id bigint[]
 )
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -47,12 +48,12 @@ declare
   c_priority constant smallint[] := '{4,3,2,1,0,-1,-2,-3,-4}';
 begin
   select array_agg(s.tid) filter (where s.fate = 1), array_agg(s.tid) filter (where s.fate > 1),
-         bool_and(s.clean), count(*), array_agg(s.ord), array_agg(s.run_at), array_agg(s.id)
-    into take, other, clean, seen, seen_ord, seen_at, seen_id
-    from (select l.*
+         bool_and(s.clean), bool_and(s.settled), count(*), array_agg(s.ord), array_agg(s.run_at), array_agg(s.id)
+    into take, other, clean, settled, seen, seen_ord, seen_at, seen_id
+    from (select l.*, l.fate > 0 or l.runs as settled
             from unnest(c_priority, after_at, after_id) with ordinality as c (priority, at, id, ord),
                  lateral (
-                   select c.ord, j.run_at, j.id, j.ctid as tid, j.xmax = 0 or j.xmax = j.xmin as clean,
+                   select c.ord, j.run_at, j.id, j.ctid as tid, j.xmax = 0 or j.xmax = j.xmin as clean, j.lease_until > now as runs,
                           rowlock.fate(j.lease_until, j.kind, j.cancel_at, j.expires_at, j.crashes, j.max_attempts,
                             now, look.kinds, paused, suspects, look.max_crashes, kind_settings, queue_attempts) as fate
                      from rowlock.job j
@@ -120,6 +121,11 @@ $$;
 -- that committed late, released rows, expired leases) is found by full scans (07_sweep.sql). look_back_ms moves the
 -- start back a little, for rows whose transactions commit out of order.
 --
+-- With `follow` (for each queue) a claim starts where the last one of the same queue stopped, whoever made it, if that is further:
+-- else each of n workers walks over what the other n - 1 have taken. That place, of priority 0 only, is kept in two sequences outside of
+-- MVCC, marked with the number of the queue because queues share them, and written only by who has the turn and left nothing
+-- behind that another caller might take. It is a hint like the caller's own. Who was told to look behind its cursor does not follow.
+--
 -- How it takes them. A first statement (look) visits a bounded number of live rows in order and notes where the ones to take
 -- are; the last one writes the leases of those that are still what they were, which is a HOT update: no index mentions what it
 -- changes. It goes by `ctid = any (array)`, one TID scan for all: a join with a TID scan inside, one for each row, takes three
@@ -154,7 +160,8 @@ create or replace function rowlock.claim_batch(
   suspects     boolean default true,
   after_at     timestamptz[] default null,
   after_id     bigint[] default null,
-  look_back_ms integer default 0
+  look_back_ms integer default 0,
+  follow       boolean[] default null
 ) returns table (
   queue text, id bigint, kind text, payload jsonb, priority smallint, attempt integer, failures smallint, crashes smallint,
   max_attempts smallint, run_at timestamptz, created_at timestamptz, lease_until timestamptz, tid tid, timeout_ms bigint,
@@ -168,7 +175,7 @@ create or replace function rowlock.claim_batch(
   set enable_seqscan = off
   set enable_bitmapscan = off
   set jit = off
-  set lock_timeout = '20ms'
+  set lock_timeout = '200ms'
 as $$
 #variable_conflict use_column
 declare
@@ -197,6 +204,11 @@ declare
   v_cancelled tid[];
   v_taken     integer;            -- how many of them are taken or put away
   v_rows      integer;
+  v_follow    boolean;            -- whether to start where the last claim stopped, and say where this one does
+  v_settled   boolean;
+  v_last      bigint;             -- where the last one stopped: microseconds since 2000, and the mark
+  v_last_at   timestamptz;
+  v_last_id   bigint;
 begin
   perform set_config('synchronous_commit', 'off', true);
   if claim_batch.token is null or claim_batch.token = 0 then
@@ -235,12 +247,26 @@ begin
     if v_kinds is not null then
       v_paused := nullif(array(select k.key from jsonb_each(v_kinds) k where k.value -> 'paused' = 'true'), '{}');
     end if;
+    v_follow := false;
     if after_at is null then
       v_at := array_fill('-infinity'::timestamptz, array[9]);
       v_id := array_fill(0::bigint, array[9]);
     else
       v_at := after_at[9 * n - 8 : 9 * n];
       v_id := after_id[9 * n - 8 : 9 * n];
+      v_follow := follow[n] and v_queue.no >= 0;
+      if v_follow then
+        v_last := pg_sequence_last_value(('rowlock.cursor_at_' || v_queue.no % 32)::regclass);
+        v_last_at := null;
+        if v_last & 255 = v_queue.no / 32 & 255 then
+          v_last_at := timestamptz '2000-01-01 00:00:00+00' + (v_last >> 8) * interval '1 microsecond';
+          v_last_id := pg_sequence_last_value(('rowlock.cursor_id_' || v_queue.no % 32)::regclass);
+          if (v_last_at, v_last_id) > (v_at[5], v_id[5]) then
+            v_at[5] := v_last_at;
+            v_id[5] := v_last_id;
+          end if;
+        end if;
+      end if;
       if look_back_ms > 0 then
         select array_agg(least(c.at, v_now - make_interval(secs => look_back_ms / 1000.0))), array_agg(case when c.at < v_now - make_interval(secs => look_back_ms / 1000.0) then c.id else 0 end)
           into v_at, v_id
@@ -250,6 +276,7 @@ begin
     v_visit := greatest(v_left, 100);
     v_visit_max := greatest(2000, 2 * v_left);
     v_visited := 0;
+    v_settled := true;
 
     loop
       v_look := rowlock.look(v_name, v_at, v_id, v_visit, v_now, claim_batch.kinds, v_paused, suspects, v_crashes, v_kinds, v_attempts);
@@ -297,6 +324,7 @@ begin
         v_taken := v_taken + v_rows;
       end if;
 
+      v_settled := v_settled and v_look.settled is not false and coalesce(v_take, '{}') = '{}';
       exit when v_left <= 0;
       v_visited := v_visited + v_look.seen;
       if v_look.seen > v_taken then
@@ -312,6 +340,12 @@ begin
       exit when cursor_at is null or v_visited >= v_visit_max;
       v_visit := least(2 * v_visit, 1000);
     end loop;
+    if v_follow and v_turn and v_settled and v_look.seen_ord[v_look.seen] = 5
+       and ((v_look.seen_at[v_look.seen], v_look.seen_id[v_look.seen]) > (v_last_at, v_last_id)) is not false then
+      perform setval(('rowlock.cursor_at_' || v_queue.no % 32)::regclass,
+                (extract(epoch from v_look.seen_at[v_look.seen] - timestamptz '2000-01-01 00:00:00+00') * 1000000)::bigint << 8 | (v_queue.no / 32 & 255)),
+              setval(('rowlock.cursor_id_' || v_queue.no % 32)::regclass, v_look.seen_id[v_look.seen]);
+    end if;
     more := v_visited >= v_visit_max;
     return next;
   end loop;

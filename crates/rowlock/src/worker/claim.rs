@@ -28,7 +28,8 @@ const ARM_FAILED: Duration = Duration::from_millis(100);
 /// With so many acknowledgements unsent, claiming more would only pile up.
 const UNSENT_MAX: usize = 20_000;
 
-const SQL: &str = "select * from rowlock.claim_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+const SQL: &str =
+    "select * from rowlock.claim_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
 
 /// What a claim brought.
 #[derive(Debug, Default)]
@@ -194,9 +195,14 @@ impl Core {
         let mut queues: Vec<Arc<str>> = Vec::with_capacity(lanes.len());
         let mut wants: Vec<i32> = Vec::with_capacity(lanes.len());
         let (mut after_at, mut after_id) = (Vec::new(), Vec::new());
+        let mut follow: Vec<bool> = Vec::with_capacity(lanes.len());
         for (number, room) in lanes {
             let lane = self.lane(*number);
-            lock(&lane.cursor).write_to(&mut after_at, &mut after_id);
+            {
+                let cursor = lock(&lane.cursor);
+                cursor.write_to(&mut after_at, &mut after_id);
+                follow.push(cursor.may_follow());
+            }
             queues.push(lane.queue.clone());
             wants.push(i32::try_from(*room).unwrap_or(i32::MAX));
         }
@@ -221,6 +227,7 @@ impl Core {
                 (&after_at, Type::TIMESTAMPTZ_ARRAY),
                 (&after_id, Type::INT8_ARRAY),
                 (&look_back_ms, Type::INT4),
+                (&follow, Type::BOOL_ARRAY),
             ],
         )
         .await

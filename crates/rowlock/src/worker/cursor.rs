@@ -9,13 +9,23 @@ type Position = (Micros, i64);
 
 const START: Position = (Micros::NEG_INFINITY, 0);
 
+/// The priority in which workers follow each other.
+const FOLLOWED: usize = 4;
+
 /// The last `(run_at, id)` seen in each priority of one queue.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Cursor([Position; PRIORITIES]);
+pub(crate) struct Cursor {
+    seen: [Position; PRIORITIES],
+    /// Where it was in priority 0 before it was set back.
+    mark: Position,
+}
 
 impl Default for Cursor {
     fn default() -> Self {
-        Self([START; PRIORITIES])
+        Self {
+            seen: [START; PRIORITIES],
+            mark: START,
+        }
     }
 }
 
@@ -29,31 +39,43 @@ impl Cursor {
 
     /// A job was claimed here: nothing before it is left for us.
     pub(crate) fn claimed(&mut self, priority: i16, run_at: Micros, id: i64) {
-        let at = &mut self.0[Self::place(priority)];
+        let at = &mut self.seen[Self::place(priority)];
         *at = (*at).max((run_at, id));
     }
 
     /// The claim passed over rows up to here.
     pub(crate) fn passed(&mut self, at: &[Micros], id: &[i64]) {
-        for ((mine, at), id) in self.0.iter_mut().zip(at).zip(id) {
+        for ((mine, at), id) in self.seen.iter_mut().zip(at).zip(id) {
             *mine = (*mine).max((*at, *id));
         }
     }
 
     /// A full scan took a job behind us and had no room for more: go on from there.
     pub(crate) fn rewound(&mut self, priority: i16, run_at: Micros, id: i64) {
-        let at = &mut self.0[Self::place(priority)];
+        self.remember();
+        let at = &mut self.seen[Self::place(priority)];
         *at = (*at).min((run_at, id));
     }
 
     /// Something came up behind us, nobody knows where.
     pub(crate) fn reset(&mut self) {
-        *self = Self::default();
+        self.remember();
+        self.seen = [START; PRIORITIES];
+    }
+
+    fn remember(&mut self) {
+        self.mark = self.mark.max(self.seen[FOLLOWED]);
+    }
+
+    /// Whether the next scan may start where another worker's stopped: not before this one has been here, and not while it looks
+    /// for what came up behind it.
+    pub(crate) fn may_follow(&self) -> bool {
+        self.seen[FOLLOWED] > START && self.seen[FOLLOWED] >= self.mark
     }
 
     pub(crate) fn write_to(&self, at: &mut Vec<Micros>, id: &mut Vec<i64>) {
-        at.extend(self.0.iter().map(|p| p.0));
-        id.extend(self.0.iter().map(|p| p.1));
+        at.extend(self.seen.iter().map(|p| p.0));
+        id.extend(self.seen.iter().map(|p| p.1));
     }
 }
 
@@ -76,7 +98,7 @@ mod tests {
             }
             for priority in -4..=4 {
                 let furthest = seen.iter().filter(|s| s.0 == priority).map(|s| (s.1, s.2)).max().unwrap_or(START);
-                prop_assert_eq!(cursor.0[Cursor::place(priority)], furthest);
+                prop_assert_eq!(cursor.seen[Cursor::place(priority)], furthest);
             }
         }
 
@@ -85,8 +107,24 @@ mod tests {
             let mut cursor = Cursor::default();
             cursor.claimed(a.0, a.1, a.2);
             cursor.rewound(a.0, b.1, b.2);
-            prop_assert_eq!(cursor.0[Cursor::place(a.0)], (a.1, a.2).min((b.1, b.2)));
+            prop_assert_eq!(cursor.seen[Cursor::place(a.0)], (a.1, a.2).min((b.1, b.2)));
         }
+    }
+
+    #[test]
+    fn it_follows_others_unless_it_was_set_back() {
+        let mut cursor = Cursor::default();
+        assert!(!cursor.may_follow(), "it has not looked itself");
+        cursor.claimed(0, Micros(10), 1);
+        assert!(cursor.may_follow());
+        cursor.reset();
+        assert!(!cursor.may_follow());
+        cursor.claimed(0, Micros(5), 1);
+        assert!(!cursor.may_follow(), "there may be more behind");
+        cursor.claimed(0, Micros(10), 1);
+        assert!(cursor.may_follow(), "it is where it was");
+        cursor.rewound(0, Micros(3), 1);
+        assert!(!cursor.may_follow());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 /// So far ahead of the handlers, in time, jobs are claimed…
-const AHEAD_LEAST: Duration = Duration::from_millis(30);
+const AHEAD_LEAST: Duration = Duration::from_millis(50);
 /// …or so many times as far as a claim takes, lest the handlers finish one for each claim and no more…
 const AHEAD_CLAIMS: u32 = 2;
 /// …but not further.
@@ -69,8 +69,8 @@ mod tests {
         }
         let fast = pace.ahead(finished, now);
         assert!(
-            (280..=310).contains(&fast),
-            "10,000 a second for 30 ms: {fast}"
+            (470..=510).contains(&fast),
+            "10,000 a second for 50 ms: {fast}"
         );
         for _ in 0..100 {
             now += Duration::from_millis(20);
