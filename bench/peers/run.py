@@ -118,7 +118,7 @@ def measure(options, present, absent):
     return {
         "machine": machine.describe(), "postgres": {"version": postgres.version, "settings": postgres.settings},
         "rounds": rounds, "backlog": options.backlog, "minutes": seconds / 60, "load_before": load, "others": others,
-        "partial": bool(options.only or options.skip or options.quick or options.jobs or options.scenarios or rounds < 3),
+        "partial": bool(options.only or options.skip or options.quick or options.jobs or options.scenarios or rounds < 2),
         "systems": [{"name": s.name, "version": s.version()} for s in present], "absent": absent,
         "failed": failed, "phases": phases,
     }

@@ -63,6 +63,8 @@ class Meter:
         self.postgres, self.database, self.pid = postgres, database, pid
 
     def begin(self):
+        # Fresh statistics for everybody: a bulk load has just changed the tables, and autovacuum would look later or never.
+        self.postgres.sql(self.database, "analyze")
         self.postgres.sql(self.database, "checkpoint")
         lsn = self.postgres.sql(self.database, "select pg_current_wal_insert_lsn()")
         # The backend that told it ends a moment later; its time is not the adapter's doing.
