@@ -45,6 +45,7 @@ def arguments():
     parser.add_argument("--scenarios", help="only these, with commas: drain, pinned, single8, single32, busy8, busy32, steady, "
                         "handlers, latency")
     parser.add_argument("--rounds", type=positive, default=3, help="how often everything is measured (3)")
+    parser.add_argument("--minutes", type=positive, help="begin no new measurement after so long; the report says how many are missing")
     parser.add_argument("--jobs", type=positive, help="at most so many jobs in a phase")
     parser.add_argument("--quick", action="store_true", help="one round with a tenth of the jobs; to try things, not to quote")
     parser.add_argument("--backlog", type=positive, default=0, metavar="N", help="also drain a backlog of so many jobs")
@@ -97,9 +98,14 @@ def measure(options, present, absent):
     load = machine.load()
     postgres = Postgres(options.database)
     clock = machine.Clock(postgres.postmaster)
-    phases, failed = [], []
+    phases, failed, missing = [], [], 0
+    began = time.monotonic()
     try:
         for number, step in enumerate(steps, 1):
+            if options.minutes and time.monotonic() - began > 60 * options.minutes:
+                missing = len(steps) - number + 1
+                say(f"{missing} of {len(steps)} measurements are left out: {options.minutes} minutes are over")
+                break
             say(f"[{number}/{len(steps)}] round {step.round}: {step.system.name} {step.scenario}", end=" ")
             log = WORK / "logs" / f"{step.system.name}.log"
             try:
@@ -117,7 +123,7 @@ def measure(options, present, absent):
         postgres.stop()
     return {
         "machine": machine.describe(), "postgres": {"version": postgres.version, "settings": postgres.settings},
-        "rounds": rounds, "backlog": options.backlog, "minutes": seconds / 60, "load_before": load, "others": others,
+        "rounds": rounds, "missing": missing, "steps": len(steps), "backlog": options.backlog, "minutes": seconds / 60, "load_before": load, "others": others,
         "partial": bool(options.only or options.skip or options.quick or options.jobs or options.scenarios or rounds < 2),
         "systems": [{"name": s.name, "version": s.version()} for s in present], "absent": absent,
         "failed": failed, "phases": phases,

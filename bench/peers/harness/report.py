@@ -39,13 +39,14 @@ def markdown(run, figures, names, charts):
 def head(run):
     machine, postgres = run["machine"], run["postgres"]
     settings = ", ".join(f"`{name} = {value}`" for name, value in postgres["settings"].items())
+    missing = f" ({run['missing']} of {run['steps']} measurements of the last were left out for time)" if run.get("missing") else ""
     partial = "\n**A short run: fewer jobs or systems than a full one. Not for quoting.**\n" if run["partial"] else ""
     return f"""# Measured side by side
 
 Written by `make bench-peers`; do not edit. One run, one PostgreSQL, one machine: compare the ratios, absolute numbers belong to the
 machine and the moment. Every phase of every system checked that each job ran exactly once, and waited until its completion was stored.
 {partial}
-- {machine['date']}, {run['minutes']:.0f} minutes, {run['rounds']} rounds, systems interleaved
+- {machine['date']}, {run['minutes']:.0f} minutes, {run['rounds']} rounds{missing}, systems interleaved
 - {machine['cores']} cores ({machine['cpu']}), {machine['memory_gb']} GB, {machine['system']}
 - PostgreSQL {postgres['version']}: {settings}
 - {machine['tools']['rustc']}, node {machine['tools']['node']}, Python {machine['tools']['python']}
