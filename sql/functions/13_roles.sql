@@ -114,7 +114,7 @@ begin
        where c.oid = 'rowlock.job'::regclass and a.privilege_type = 'INSERT' and a.grantee <> c.relowner
          and exists (select from execute_on e where e.grantee = a.grantee and e.proname = 'enqueue_batch')
       union
-      select e.grantee, 'worker' from execute_on e join execute_on f using (grantee) where e.proname = 'claim_batch' and f.proname = 'maintain'
+      select e.grantee, 'worker' from execute_on e join execute_on f using (grantee) where e.proname = 'heartbeat' and f.proname = 'maintain'
       union
       select a.grantee, 'reader'
         from pg_class c, aclexplode(c.relacl) a

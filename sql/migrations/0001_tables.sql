@@ -206,16 +206,13 @@ create index once_done_at on rowlock.once (done_at);
 
 -- Small numbers that must not be rows. A row that is rewritten at every idle moment grows a chain of dead versions as
 -- soon as something holds vacuum back, and becomes the bottleneck; a sequence is overwritten in place and belongs to no
--- transaction. Each queue uses those with the number queue.no % 32; sharing one costs a little work, never correctness.
+-- transaction. Each queue uses the pair with the number queue.no % 32; sharing one costs a little work, never correctness.
 --   bell_N:  until when (ms since 1970) somebody wants to be notified of new jobs (see wake.sql)
 --   sweep_N: when the next full scan is due (see sweep.sql)
---   cursor_at_N, cursor_id_N: where the last claim stopped (see claim.sql)
 do $$
 begin
   for n in 0 .. 31 loop
     execute format('create sequence rowlock.bell_%s minvalue 0 start 0', n);
     execute format('create sequence rowlock.sweep_%s minvalue 0 start 0', n);
-    execute format('create sequence rowlock.cursor_at_%s minvalue 0 start 0', n);
-    execute format('create sequence rowlock.cursor_id_%s minvalue 0 start 0', n);
   end loop;
 end $$;

@@ -17,11 +17,18 @@ struct Migration {
     sql: &'static str,
 }
 
-const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "tables",
-    sql: include_str!("../sql/migrations/0001_tables.sql"),
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "tables",
+        sql: include_str!("../sql/migrations/0001_tables.sql"),
+    },
+    Migration {
+        version: 2,
+        name: "claims follow each other",
+        sql: include_str!("../sql/migrations/0002_claims_follow_each_other.sql"),
+    },
+];
 
 /// In the order in which they must be created.
 const FUNCTIONS: &[(&str, &str)] = &[
