@@ -261,7 +261,9 @@ begin
         if v_last & 255 = v_queue.no / 32 & 255 then
           v_last_at := timestamptz '2000-01-01 00:00:00+00' + (v_last >> 8) * interval '1 microsecond';
           v_last_id := pg_sequence_last_value(('rowlock.cursor_id_' || v_queue.no % 32)::regclass);
-          if (v_last_at, v_last_id) > (v_at[5], v_id[5]) then
+          if v_last_at > v_now then
+            v_last_at := null;  -- the clock was set back; what is written there means nothing
+          elsif (v_last_at, v_last_id) > (v_at[5], v_id[5]) then
             v_at[5] := v_last_at;
             v_id[5] := v_last_id;
           end if;

@@ -790,4 +790,15 @@ async fn a_claim_may_start_where_the_last_one_stopped() {
     .await;
     let sql = claim("null", 100, true).replace("{default}", "{neighbour}");
     assert_eq!(rows(pg, &sql).await.len(), 1);
+
+    // Nor is anybody misled by a place that lies ahead, since the clock was set back.
+    run(
+        pg,
+        "select setval(('rowlock.cursor_at_' || no % 32)::regclass, \
+           (extract(epoch from now() + interval '1 day' - timestamptz '2000-01-01 00:00:00+00') * 1000000)::bigint << 8 | (no / 32 & 255)) \
+         from rowlock.queue where name = 'default'",
+    )
+    .await;
+    let more = enqueue(pg, 1).await;
+    assert_eq!(rows(pg, &claim("null", 100, true)).await, text(&more));
 }
