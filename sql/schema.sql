@@ -274,6 +274,11 @@ CREATE FUNCTION rowlock.enqueue_many(jobs jsonb) RETURNS TABLE(n integer, id big
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
 
+CREATE FUNCTION rowlock.enqueue_plain(queue text, kind text, payload jsonb, priority integer) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS …;
+
 CREATE FUNCTION rowlock.enqueue_with_options(queue text, kinds text[], payloads jsonb[], priorities integer[], run_ats timestamp with time zone[], options jsonb[], now timestamp with time zone) RETURNS TABLE(id bigint, duplicate boolean)
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -452,6 +457,10 @@ CREATE FUNCTION rowlock.hold(queue text, ids bigint[], tokens bigint[], OUT held
     SET jit TO 'off'
     AS …;
 
+CREATE FUNCTION rowlock.is_armed(queue_no integer, until timestamp with time zone) RETURNS boolean
+    LANGUAGE sql
+    RETURN ((queue_no < 0) OR ((pg_sequence_last_value((('rowlock.bell_'::text || (queue_no % 32)))::regclass))::numeric > (EXTRACT(epoch FROM until) * (1000)::numeric)));
+
 CREATE SEQUENCE rowlock.job_id
     START WITH 1
     INCREMENT BY 1
@@ -491,7 +500,7 @@ CREATE TABLE rowlock.job (
     CONSTRAINT job_queue_length CHECK (((octet_length(queue) >= 1) AND (octet_length(queue) <= 200))),
     CONSTRAINT job_run_at_finite CHECK (((run_at >= '2000-01-01 00:00:00+00'::timestamp with time zone) AND (run_at <= '2999-12-31 00:00:00+00'::timestamp with time zone)))
 )
-WITH (fillfactor='45', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='500000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='100000', autovacuum_vacuum_cost_delay='0');
+WITH (fillfactor='45', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='500000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='100000', autovacuum_vacuum_cost_delay='0', vacuum_truncate=off);
 
 CREATE FUNCTION rowlock.job_options(j rowlock.job) RETURNS jsonb
     LANGUAGE sql STABLE
@@ -705,7 +714,7 @@ CREATE FUNCTION rowlock.revoke_access(role_name text) RETURNS void
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
 
-CREATE FUNCTION rowlock.ring(queue_no integer, queue text, now timestamp with time zone) RETURNS void
+CREATE FUNCTION rowlock.ring(queue_no integer, queue text, due timestamp with time zone, now timestamp with time zone) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
@@ -1602,7 +1611,7 @@ CREATE TABLE rowlock.worker (
     details jsonb,
     CONSTRAINT worker_state CHECK ((state = ANY (ARRAY['running'::text, 'draining'::text, 'stopped'::text])))
 )
-WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='500');
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='500', vacuum_truncate=off);
 
 CREATE VIEW rowlock.jobs AS
  SELECT j.id,
@@ -1918,7 +1927,7 @@ CREATE TABLE rowlock.table_batch (
     started_at timestamp with time zone NOT NULL,
     keys text[] NOT NULL
 )
-WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', vacuum_truncate=off);
 ALTER TABLE ONLY rowlock.table_batch ALTER COLUMN keys SET STORAGE MAIN;
 
 CREATE TABLE rowlock.table_failure (

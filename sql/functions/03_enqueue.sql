@@ -96,16 +96,21 @@ begin
   end if;
 end $$;
 
--- Wakes whoever waits for jobs of this queue, if anybody does. A NOTIFY takes one lock for the whole server until the
--- commit is over, so a busy queue must not pay for it: it is sent only while some worker has armed the bell (06_wake.sql).
--- Must come after the insert: see there why.
-create or replace function rowlock.ring(queue_no integer, queue text, now timestamptz) returns void
+-- Whether somebody waits for the bell of a queue, or may, until after this time. It is inlined (so it has no SET clause).
+create or replace function rowlock.is_armed(queue_no integer, until timestamptz) returns boolean
+  language sql volatile
+  return queue_no < 0 or pg_sequence_last_value(('rowlock.bell_' || queue_no % 32)::regclass) > extract(epoch from until) * 1000;
+
+-- Tells whoever waits for jobs of this queue, if anybody does, that there is one; or, if it is due later but before they ask again,
+-- that they had better ask. A NOTIFY takes one lock for the whole server until the commit is over, so a busy queue must not
+-- pay for it: it is sent only while some worker has armed the bell (06_wake.sql). Must come after the insert: see there why.
+create or replace function rowlock.ring(queue_no integer, queue text, due timestamptz, now timestamptz) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if queue_no < 0 or pg_sequence_last_value(('rowlock.bell_' || queue_no % 32)::regclass) > extract(epoch from now) * 1000 then
-    perform pg_notify('@schema', 'ring ' || queue);
+  if rowlock.is_armed(queue_no, greatest(due, now)) then
+    perform pg_notify('@schema', case when due <= now then 'ring ' else 'schedule ' end || queue);
   end if;
 end $$;
 
@@ -115,7 +120,8 @@ create or replace function rowlock.announce(queue text) returns void
   language sql volatile security definer
   set search_path = pg_catalog, pg_temp
 as $$
-  select rowlock.ring((rowlock.ensure_queue(queue)).no, queue, rowlock.clock())
+  with due as materialized (select rowlock.clock() as now)
+  select rowlock.ring((rowlock.ensure_queue(queue)).no, queue, now, now) from due
 $$;
 
 -- The whole of enqueueing, for jobs of one queue given as parallel arrays: what the library calls. All but the first three
@@ -138,6 +144,7 @@ declare
   v_now   timestamptz := rowlock.clock();
   v_queue rowlock.queue := rowlock.ensure_queue(enqueue_batch.queue);
   v_bad   integer;
+  v_due   timestamptz;            -- of the first
 begin
   if cardinality(kinds) is distinct from cardinality(payloads)
      or cardinality(priorities) <> cardinality(kinds) or cardinality(run_ats) <> cardinality(kinds)
@@ -180,8 +187,9 @@ begin
         from rowlock.enqueue_with_options(enqueue_batch.queue, kinds, payloads, priorities, run_ats, options, v_now) e;
   end if;
 
-  if run_ats is null or v_now >= any (run_ats) or array_position(run_ats, null) is not null then
-    perform rowlock.ring(v_queue.no, enqueue_batch.queue, v_now);
+  v_due := case when run_ats is null then v_now else (select min(coalesce(r, v_now)) from unnest(run_ats) r) end;
+  if rowlock.is_armed(v_queue.no, greatest(v_due, v_now)) then
+    perform rowlock.ring(v_queue.no, enqueue_batch.queue, v_due, v_now);
   end if;
 end $$;
 
@@ -309,19 +317,24 @@ declare
   v_queue   rowlock.queue := rowlock.ensure_queue(enqueue.queue);
   v_options jsonb;
 begin
-  perform rowlock.check_name('kind', kind);
-  perform rowlock.check_payload(payload, v_queue.max_payload_bytes);
-  if priority is null or priority not between -4 and 4 then
-    perform rowlock.refuse('priority', priority::text, 'is out of range: it must be from -4 to 4');
+  -- One look at all rules; only when one may be broken it is worth asking which.
+  if (kind <> '' and octet_length(kind) <= 200 and kind !~ '[[:cntrl:]]'
+      and jsonb_typeof(payload) = 'object' and pg_column_size(payload) <= v_queue.max_payload_bytes / 4
+      and priority between -4 and 4 and num_nonnulls(run_at, delay) = 0) is not true then
+    perform rowlock.check_name('kind', kind);
+    perform rowlock.check_payload(payload, v_queue.max_payload_bytes);
+    if priority is null or priority not between -4 and 4 then
+      perform rowlock.refuse('priority', priority::text, 'is out of range: it must be from -4 to 4');
+    end if;
+    if run_at is not null and delay is not null then
+      perform rowlock.refuse('delay', delay::text, 'and run_at are both given: say one of them');
+    elsif delay < interval '0' then
+      perform rowlock.refuse('delay', delay::text, 'is negative');
+    elsif delay > interval '900 years' then
+      perform rowlock.refuse('delay', delay::text, 'is too long: run_at must lie before the year 3000');
+    end if;
+    perform rowlock.check_time('run_at', run_at);
   end if;
-  if run_at is not null and delay is not null then
-    perform rowlock.refuse('delay', delay::text, 'and run_at are both given: say one of them');
-  elsif delay < interval '0' then
-    perform rowlock.refuse('delay', delay::text, 'is negative');
-  elsif delay > interval '900 years' then
-    perform rowlock.refuse('delay', delay::text, 'is too long: run_at must lie before the year 3000');
-  end if;
-  perform rowlock.check_time('run_at', run_at);
   run_at := coalesce(run_at, v_now + delay, v_now);
   if on_conflict not in ('keep', 'replace') then
     perform rowlock.refuse('on_conflict', on_conflict, 'is neither keep nor replace');
@@ -340,9 +353,38 @@ begin
       from rowlock.enqueue_with_options(queue, array[kind], array[payload], array[priority], array[run_at], array[v_options], v_now) e;
   end if;
 
-  if run_at <= v_now then
-    perform rowlock.ring(v_queue.no, queue, v_now);
+  if rowlock.is_armed(v_queue.no, greatest(run_at, v_now)) then
+    perform pg_notify('@schema', case when run_at <= v_now then 'ring ' else 'schedule ' end || queue);
   end if;
+end $$;
+
+-- One job without options, due now, as most are: what the library calls for it. Each statement of a function costs about as much as
+-- writing the row, so here there is one: it looks up the queue, checks the rules and inserts. Where it does not insert, the
+-- general way says why, or makes the queue.
+create or replace function rowlock.enqueue_plain(queue text, kind text, payload jsonb, priority integer) returns bigint
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+  v_now timestamptz := rowlock.clock();
+  v_id  bigint;
+  v_no  integer;
+begin
+  insert into rowlock.job as j (queue, kind, payload, priority, created_at, run_at)
+  select queue, kind, payload, priority, v_now, v_now
+    from rowlock.queue q
+   where q.name = queue
+     and kind <> '' and octet_length(kind) <= 200 and kind !~ '[[:cntrl:]]' and priority between -4 and 4
+     and jsonb_typeof(payload) = 'object' and pg_column_size(payload) <= q.max_payload_bytes / 4
+  returning j.id, (select q.no from rowlock.queue q where q.name = queue) into v_id, v_no;
+  if not found then
+    return (select e.id from rowlock.enqueue(kind, payload, queue, priority) e);
+  end if;
+  if rowlock.is_armed(v_no, v_now) then
+    perform pg_notify('@schema', 'ring ' || queue);
+  end if;
+  return v_id;
 end $$;
 
 -- Many jobs of any queues in one statement, as a JSON list:

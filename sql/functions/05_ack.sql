@@ -208,6 +208,7 @@ declare
   v_now   timestamptz := rowlock.clock();
   v_queue rowlock.queue := rowlock.look_up_queue(c_queue);
   v_held  record;
+  v_due   timestamptz;            -- when the first of them is tried again
 begin
   perform rowlock.check_ack(ids, tokens, array[coalesce(cardinality(errors), 0), cardinality(retry_ms), cardinality(fates)]);
   if exists (select from unnest(retry_ms) r where r not between 0 and c_year) then
@@ -259,8 +260,12 @@ begin
       from gone where fate = 'cancelled' and v_queue.retention > interval '0'
   )
   select coalesce((select array_agg(id) from retried), '{}') || coalesce((select array_agg((j).id) from gone), '{}'),
-         coalesce((select array_agg((j).id) from gone where fate <> 'cancelled'), '{}')
-    into done, dead;
+         coalesce((select array_agg((j).id) from gone where fate <> 'cancelled'), '{}'),
+         (select min(i.retry_at) from item i where i.fate = 'retry')
+    into done, dead, v_due;
+  if v_due is not null then
+    perform rowlock.ring(v_queue.no, c_queue, v_due, v_now);
+  end if;
 end $$;
 
 -- Not now: run again after a delay. Costs no failure.
@@ -283,6 +288,7 @@ declare
   c_year constant bigint := 31536000000;
   v_now  timestamptz := rowlock.clock();
   v_held record;
+  v_due  timestamptz;             -- when the first of them runs again
 begin
   perform rowlock.check_ack(ids, tokens, array[coalesce(cardinality(delay_ms), 0)]);
   if exists (select from unnest(delay_ms) d where d is null or d not between 0 and c_year) then
@@ -297,9 +303,12 @@ begin
        set run_at = case when j.cancel_at is null then v_now + interval '1 ms' * delay_ms[h.n] else v_now end, lease_until = '-infinity', token = 0
       from unnest(v_held.held, v_held.tids) as h (n, tid)
      where j.ctid = h.tid and j.queue = snooze.queue
-    returning j.id
+    returning j.id, j.run_at
   )
-  select coalesce(array_agg(id), '{}') into done from snoozed;
+  select coalesce(array_agg(id), '{}'), min(run_at) into done, v_due from snoozed;
+  if v_due is not null then
+    perform rowlock.ring((rowlock.look_up_queue(queue)).no, queue, v_due, v_now);
+  end if;
 end $$;
 
 -- Gives jobs back as if they had not been claimed (only `attempt` keeps the higher number): a worker that stops.

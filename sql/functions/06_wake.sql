@@ -1,8 +1,9 @@
 -- The doorbell: how an idle worker hears of a new job at once, without every enqueue paying for a NOTIFY.
 --
--- A worker that has run dry polls for a moment, then arms the bell of its queues until some time ahead, waits for NOTIFY
--- messages on the channel named as the schema, and polls about once a second in any case. An enqueue rings only while the
--- bell is armed (rowlock.ring).
+-- A worker that has run dry polls for a moment, then arms the bell of its queues until some seconds ahead, and waits for NOTIFY
+-- messages on the channel named as the schema, until it is time to arm again. An enqueue rings only while the bell is armed
+-- (rowlock.ring). A job that is scheduled rings when it is stored, if it is due before the bell has to be armed again; a later
+-- one is seen by whoever arms then.
 --
 -- Nobody may be missed. A producer that looked at the bell before it was armed, and commits after the worker's last look at
 -- the table, rings nobody. So the worker arms, and then goes on polling until every transaction has ended that was in
@@ -11,7 +12,7 @@
 --
 -- Only workers disarm. A producer may roll back, and a sequence does not.
 --
--- Messages on the channel: "ring QUEUE" there is something to do; "rewind QUEUE" something came up behind the cursors;
+-- Messages on the channel: "ring QUEUE" there is something to do; "schedule QUEUE" there will be, soon; "rewind QUEUE" something came up behind the cursors;
 -- "queue NAME" a new queue; "cancel QUEUE ID" a running job is asked to stop.
 
 -- Arms the bells of these queues. Returns a transaction id: when no older transaction is in progress (rowlock.oldest_xid), it
@@ -54,7 +55,7 @@ begin
 end $$;
 
 -- For a worker that finds more than it can take: producers need not ring for a while. It silences the bell for others on the
--- same queue too; they look about once a second in any case, and arm again.
+-- same queue too; the full scans find what they miss, and they arm again.
 create or replace function rowlock.disarm(queues text[]) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp

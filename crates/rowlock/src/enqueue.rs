@@ -14,7 +14,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_postgres::types::Type;
 
 use crate::client::Client;
-use crate::db::{Connection, Micros, Pool, RawJson};
+use crate::db::{Connection, Micros, Param, Pool, RawJson};
 use crate::error::{Error, Result};
 use crate::job::{Due, Enqueued, JobId, NewJob, job_option_methods, whole_ms};
 use crate::schema::Schema;
@@ -27,9 +27,16 @@ const BATCH_JOBS_MAX: usize = 500;
 /// Most bytes of payload in one statement.
 const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Statements under way at once: one is being committed while the next is being written.
-const IN_FLIGHT_MAX: usize = 3;
+const IN_FLIGHT_MAX: usize = 2;
 
+/// One plain job…
+const SQL_ONE: &str = "select rowlock.enqueue_plain($1, $2, $3, $4)";
+/// …and any others of one queue.
 const SQL: &str = "select id, duplicate from rowlock.enqueue_batch($1, $2, $3, $4, $5, $6, $7)";
+/// In the caller's transaction, where nothing may stay prepared: one plain job…
+const SQL_ONE_IN_TX: &str =
+    "select rowlock.enqueue_plain($1, $2, $3::jsonb, $4::integer)::text, 'false'";
+/// …and anything else.
 const SQL_IN_TX: &str =
     "select id::text, duplicate::text from rowlock.enqueue_many($1::text::jsonb) order by n";
 
@@ -173,22 +180,25 @@ impl<'a, T: Transaction, A: Send + 'a> IntoFuture for EnqueueInTx<'a, T, A> {
         Box::pin(async move {
             let jobs = self.jobs?;
             jobs.iter().try_for_each(NewJob::check)?;
-            let sql = self.schema.sql(SQL_IN_TX);
             let mut answers = Vec::with_capacity(jobs.len());
             for chunk in jobs.chunks(BATCH_JOBS_MAX) {
-                let list = format!(
-                    "[{}]",
-                    chunk
-                        .iter()
-                        .map(NewJob::whole_json)
-                        .collect::<Vec<_>>()
-                        .join(",")
-                );
-                let rows = self
-                    .tx
-                    .query_text(&sql, &[Some(&list)])
-                    .await
-                    .map_err(|e| Error::driver("enqueue in the caller's transaction", e))?;
+                let rows = match chunk {
+                    [job] if job.is_plain() => {
+                        let (sql, priority) =
+                            (self.schema.sql(SQL_ONE_IN_TX), job.priority.to_string());
+                        let values: [&str; 4] =
+                            [&job.queue, &job.kind, job.payload.get(), &priority];
+                        self.tx.query_text(&sql, &values.map(Some)).await
+                    }
+                    chunk => {
+                        let jobs: Vec<String> = chunk.iter().map(NewJob::whole_json).collect();
+                        let list = format!("[{}]", jobs.join(","));
+                        let sql = self.schema.sql(SQL_IN_TX);
+                        self.tx.query_text(&sql, &[Some(&list)]).await
+                    }
+                };
+                let rows =
+                    rows.map_err(|e| Error::driver("enqueue in the caller's transaction", e))?;
                 for row in rows {
                     answers.push(parse_answer(&row)?);
                 }
@@ -231,6 +241,11 @@ fn carry_trace(mut job: NewJob) -> NewJob {
 /// Sends jobs of one queue in one statement.
 async fn send(connection: &Connection, schema: &Schema, jobs: &[&NewJob]) -> Result<Vec<Enqueued>> {
     let queue: &str = &jobs[0].queue;
+    if let [job] = jobs {
+        if job.is_plain() {
+            return send_plain(connection, schema, job).await;
+        }
+    }
     let kinds: Vec<&str> = jobs.iter().map(|j| &*j.kind).collect();
     let payloads: Vec<RawJson<'_>> = jobs.iter().map(|j| RawJson(j.payload.get())).collect();
     let priorities: Option<Vec<i32>> = jobs
@@ -289,6 +304,27 @@ async fn send(connection: &Connection, schema: &Schema, jobs: &[&NewJob]) -> Res
             duplicate: r.get(1),
         })
         .collect())
+}
+
+async fn send_plain(
+    connection: &Connection,
+    schema: &Schema,
+    job: &NewJob,
+) -> Result<Vec<Enqueued>> {
+    let params: [Param<'_>; 4] = [
+        (&job.queue, Type::TEXT),
+        (&job.kind, Type::TEXT),
+        (&RawJson(job.payload.get()), Type::JSONB),
+        (&job.priority, Type::INT4),
+    ];
+    let row = connection
+        .row(&schema.sql(SQL_ONE), &params)
+        .await
+        .map_err(|e| Error::database(DOING, schema.as_str(), e))?;
+    Ok(vec![Enqueued {
+        id: JobId(row.get(0)),
+        duplicate: false,
+    }])
 }
 
 /// Sends jobs of any queues, in the open transaction of the connection, and answers in their order.

@@ -220,16 +220,25 @@ impl NewJob {
 
     /// The options that most jobs do not have, as `rowlock.enqueue_batch` takes them; `None` if there are none.
     pub(crate) fn options_json(&self) -> Option<String> {
-        let plain = self.max_attempts.is_none()
-            && self.timeout.is_none()
-            && self.backoff.is_none()
-            && self.expiry.is_none()
-            && self.tags.is_empty()
-            && self.metadata.is_none()
-            && self.unique_key.is_none()
-            && self.trace.is_none();
         // Serialising these plain types into a string cannot fail.
-        (!plain).then(|| serde_json::to_string(&Options(self)).unwrap_or_default())
+        self.has_options()
+            .then(|| serde_json::to_string(&Options(self)).unwrap_or_default())
+    }
+
+    fn has_options(&self) -> bool {
+        self.max_attempts.is_some()
+            || self.timeout.is_some()
+            || self.backoff.is_some()
+            || self.expiry.is_some()
+            || !self.tags.is_empty()
+            || self.metadata.is_some()
+            || self.unique_key.is_some()
+            || self.trace.is_some()
+    }
+
+    /// Whether it is due at once and has no options.
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self.due, Due::Now) && !self.has_options()
     }
 
     /// The whole job, as `rowlock.enqueue_many` takes it.

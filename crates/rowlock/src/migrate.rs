@@ -28,6 +28,11 @@ const MIGRATIONS: &[Migration] = &[
         name: "claims follow each other",
         sql: include_str!("../sql/migrations/0002_claims_follow_each_other.sql"),
     },
+    Migration {
+        version: 3,
+        name: "bells for scheduled jobs",
+        sql: include_str!("../sql/migrations/0003_bells_for_scheduled_jobs.sql"),
+    },
 ];
 
 /// In the order in which they must be created.

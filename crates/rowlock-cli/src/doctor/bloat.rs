@@ -107,8 +107,8 @@ fn table(exam: &Exam, s: &Sizes) -> Option<Finding> {
         .evidence("table_bytes", s.table_bytes)
         .evidence("live_rows", s.live)
         .advice(format!(
-            "vacuum makes the space reusable, which is enough if it fills up again; to give it back, in a quiet minute: vacuum full \
-             {schema}.job (it locks the queue while it runs)"
+            "that costs only space, and a backlog as large as the last one would fill it again; to give back what is free at its end (the \
+             queue stands still for a moment): vacuum (truncate on) {schema}.job"
         ));
     Some(finding)
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use deadpool::managed::{self, Metrics, Object, PoolError, RecycleError, RecycleResult, Timeouts};
+use deadpool::managed::{
+    self, Metrics, Object, PoolError, QueueMode, RecycleError, RecycleResult, Timeouts,
+};
 
 use super::{ConnInfo, ConnectError, ConnectOptions, Connection, connect};
 use crate::error::{Error, Result};
@@ -53,6 +55,8 @@ impl Pool {
         };
         let pool = managed::Pool::builder(Opener { info })
             .max_size(connections_max)
+            // The one that was used last is still warm.
+            .queue_mode(QueueMode::Lifo)
             .timeouts(timeouts)
             .runtime(deadpool::Runtime::Tokio1)
             .build();

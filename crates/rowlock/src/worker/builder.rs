@@ -115,7 +115,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// How often to look for jobs when nobody rings (1 s by default).
+    /// How often to look for jobs where no wake-up can be heard: behind a pooler, or with [`poll_only`](Self::poll_only) (1 s by default).
     pub fn poll(mut self, every: Duration) -> Self {
         self.config.poll = every;
         self

@@ -1,20 +1,24 @@
 //! The claim loop: ask for jobs when there is room, wait when there are none.
 
+use std::future::ready;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::sync::futures::Notified;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::attempt::{Attempt, Origin, column};
 use super::core::{Core, lock};
 use super::idle::{ARMED_FOR, Idle, Step};
-use super::lane::Lane;
+use super::intake::{Answer, Taken};
 use super::pace::Pace;
 use super::run::fill_slots;
 use super::slots::Wanted;
-use crate::db::{Link, Micros};
+use crate::db::Link;
 use crate::error::Result;
 
 /// Queues in one claim statement; more of them are asked in turn.
@@ -31,92 +35,144 @@ const UNSENT_MAX: usize = 20_000;
 const SQL: &str =
     "select * from rowlock.claim_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
 
-/// What a claim brought.
+/// A claim under way.
+struct Asked<'a> {
+    /// Whether all that was asked for could start at once.
+    all_start: bool,
+    /// How many jobs it may bring.
+    want: usize,
+    /// Queues that did not fit into the statement and are asked next.
+    rest: Vec<(usize, usize)>,
+    look_back: Duration,
+    token: i64,
+    began: Instant,
+    rewinds: u64,
+    /// Whoever rings from here on is heard, even if the claim just misses what it rang for.
+    rung: Pin<Box<Notified<'a>>>,
+    rows: BoxFuture<'a, Result<Vec<Row>>>,
+}
+
+/// What claims brought, one after the other until all queues were asked.
 #[derive(Debug, Default)]
-pub(super) struct Claimed {
-    pub(super) jobs: usize,
-    /// How many of them have lost a worker before.
-    pub(super) suspects: usize,
-    pub(super) parked: i32,
-    /// It stopped for its own bound, or brought all that was asked for: there may be more.
-    pub(super) more: bool,
+struct Brought {
+    jobs: usize,
+    suspects: usize,
+    parked: i32,
+    /// One stopped for its own bound, or brought all that was asked for: there may be more.
+    more: bool,
 }
 
 /// Claims until the worker stops.
+///
+/// The next claim is sent before the answer of the last is decoded, where it is clear that there is room and that there are jobs:
+/// the connection works while this process does.
 pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>) {
     let mut idle = Idle::new(core.config.poll);
     let mut pace = Pace::new(core.config.ahead_max);
     let mut looked_back = Instant::now();
-    let mut go_on = false;
+    let mut brought = Brought::default();
+    let mut sent: Option<Asked<'_>> = None;
+    let mut rung = false;
     loop {
-        // Wait for room before looking for jobs.
-        let Some(wanted) = core.wait_for_room(&mut pace).await else {
-            return;
-        };
-        if core.new_lanes.swap(false, Relaxed) {
-            idle.busy();
-        }
-
-        let look_back = if go_on {
-            // The last one stopped for its own bound, not at the end: looking back again would lead to the same place.
-            Duration::ZERO
-        } else if idle.may_be_armed() || looked_back.elapsed() >= LOOK_BACK_EVERY {
-            looked_back = Instant::now();
-            idle.look_back().max(LOOK_BACK)
+        let mut asked = if let Some(asked) = sent.take() {
+            asked
         } else {
-            Duration::ZERO
+            // Wait for room before looking for jobs.
+            let Some(wanted) = core.wait_for_room(&mut pace).await else {
+                return;
+            };
+            if core.new_lanes.swap(false, Relaxed) {
+                idle.busy();
+            }
+            let look_back = if brought.more {
+                // The last one stopped for its own bound, not at the end: looking back again would lead to the same place.
+                Duration::ZERO
+            } else if idle.may_be_armed() || looked_back.elapsed() >= LOOK_BACK_EVERY {
+                looked_back = Instant::now();
+                idle.look_back().max(LOOK_BACK)
+            } else {
+                Duration::ZERO
+            };
+            brought = Brought::default();
+            core.ask(&link, wanted, look_back)
         };
-        // Whoever rings from here on is heard below, even if the claim just missed what it rang for.
-        let rung = core.bell.notified();
-        tokio::pin!(rung);
-        rung.as_mut().enable();
-
-        let sent = Instant::now();
-        let claimed = tokio::select! {
-            claimed = core.claim(&link, &wanted, look_back) => claimed,
+        let rows = tokio::select! {
+            rows = &mut asked.rows => rows,
             () = core.stopped.cancelled() => return,
         };
         lock(&core.slots).answered();
         core.slot_freed.notify_waiters();
-        if claimed.is_ok() {
-            pace.claim_took(sent.elapsed());
-        }
-        go_on = claimed.as_ref().is_ok_and(|claimed| claimed.more);
-        match claimed {
-            Ok(claimed) if claimed.jobs > 0 || claimed.parked > 0 || claimed.more => {
-                if claimed.more && claimed.jobs >= 50 && idle.may_be_armed() {
-                    // The queue is flooding: nobody has to ring for a while.
-                    core.disarm(&link).await;
-                }
-                if claimed.jobs > 0 {
-                    idle.busy();
-                }
-                if claimed.suspects == 0 && wanted.all_start {
-                    core.suspects.store(false, Relaxed);
-                }
-                fill_slots(&core);
-            }
-            Ok(_) => {
-                if core.stopping.is_cancelled() {
-                    return;
-                }
-                if wanted.all_start {
-                    core.suspects.store(false, Relaxed);
-                }
-                core.tell_if_drained();
-                core.wait_idle(&link, &mut idle, rung).await;
-            }
+
+        let rows = match rows {
+            Ok(rows) => rows,
             Err(e) => {
                 tracing::warn!(error = %e, "cannot claim, will try again");
-                // Of several statements the first may have brought jobs.
-                fill_slots(&core);
+                brought = Brought::default();
                 let after = if e.is_retryable() {
                     Duration::from_millis(100)
                 } else {
                     Duration::from_secs(1)
                 };
                 core.pause_looking(after).await;
+                continue;
             }
+        };
+        pace.claim_took(asked.began.elapsed());
+        core.meters
+            .claim
+            .record(asked.began.elapsed().as_secs_f64());
+        let how = Taken::Claimed {
+            rewinds: asked.rewinds,
+        };
+        let answer = Answer::new(&core, rows, asked.token, asked.began);
+        core.note(&answer, how);
+        let all = answer.jobs() >= asked.want;
+        let ask_rest = !all && !asked.rest.is_empty();
+        brought.jobs += answer.jobs();
+        brought.suspects += answer.suspects();
+        brought.parked += answer.parked();
+        brought.more |= all || answer.more();
+        if ask_rest {
+            sent = Some(core.ask_rest(&link, &mut asked, answer.jobs()));
+        } else if all {
+            sent = core
+                .room_now(&mut pace)
+                .map(|wanted| core.ask(&link, wanted, Duration::ZERO));
+        }
+        if let Some(asked) = &mut sent {
+            // Polled once, it is on its way. An answer this early can only be that there is no connection.
+            if let Some(early) = (&mut asked.rows).now_or_never() {
+                asked.rows = Box::pin(ready(early));
+            }
+        }
+        core.take_in(answer, how);
+        fill_slots(&core);
+
+        if ask_rest {
+            continue;
+        }
+        if brought.more && brought.jobs >= 50 && idle.may_be_armed() {
+            // The queue is flooding: nobody has to ring for a while.
+            core.disarm(&link).await;
+        }
+        if brought.jobs > 0 {
+            idle.busy();
+        }
+        if brought.suspects == 0 && asked.all_start {
+            core.suspects.store(false, Relaxed);
+        }
+        if brought.jobs == 0 && brought.parked == 0 && !brought.more {
+            if core.stopping.is_cancelled() {
+                return;
+            }
+            core.tell_if_drained();
+            if rung && idle.may_be_armed() {
+                // What somebody rang for may lie behind the cursors.
+                core.sweep.notify_one();
+            }
+            rung = core.wait_idle(&link, &mut idle, asked.rung).await;
+        } else {
+            rung = false;
         }
     }
 }
@@ -131,21 +187,8 @@ impl Core {
             if self.stopping.is_cancelled() {
                 return None;
             }
-            let pace = pace.ahead(self.finished.load(Relaxed), Instant::now());
-            let ahead = (!self.suspects.load(Relaxed)).then_some(pace);
-            let most_waiting = ahead.unwrap_or(0) / 2;
-            self.low_water.store(most_waiting, Relaxed);
-            {
-                let mut slots = lock(&self.slots);
-                let wanted = slots.wanted(ahead, rand::random);
-                // A few at a time would be many claims: wait until a good part of what may wait is used up.
-                if wanted.total > 0
-                    && (wanted.free > 0 || slots.waiting() <= most_waiting)
-                    && self.acks.len() < UNSENT_MAX
-                {
-                    slots.ask(&wanted);
-                    return Some(wanted);
-                }
+            if let Some(wanted) = self.room_now(pace) {
+                return Some(wanted);
             }
             tokio::select! {
                 () = freed => {}
@@ -156,37 +199,65 @@ impl Core {
         }
     }
 
-    async fn claim(&self, link: &Link, wanted: &Wanted, look_back: Duration) -> Result<Claimed> {
-        let mut all = Claimed::default();
-        for lanes in wanted.lanes.chunks(LANES_PER_CLAIM) {
-            let want = wanted.total.saturating_sub(all.jobs);
-            if want == 0 {
-                break;
-            }
-            let began = Instant::now();
-            let token = random_token();
-            let rewinds = self.rewinds.load(Relaxed);
-            let rows = self
-                .send_claim(link, lanes, want, token, wanted.all_start, look_back)
-                .await?;
-            self.meters.claim.record(began.elapsed().as_secs_f64());
-            let how = Taken::Claimed {
-                limit: want,
-                rewinds,
-            };
-            let claimed = self.take_in(&rows, token, began, how);
-            all.jobs += claimed.jobs;
-            all.suspects += claimed.suspects;
-            all.parked += claimed.parked;
-            all.more |= claimed.more;
+    /// How many jobs are wanted now, if it is time to ask for some.
+    fn room_now(&self, pace: &mut Pace) -> Option<Wanted> {
+        let pace = pace.ahead(self.finished.load(Relaxed), Instant::now());
+        let ahead = (!self.suspects.load(Relaxed)).then_some(pace);
+        let most_waiting = ahead.unwrap_or(0) / 2;
+        self.low_water.store(most_waiting, Relaxed);
+        let mut slots = lock(&self.slots);
+        let wanted = slots.wanted(ahead, rand::random);
+        // A few at a time would be many claims: wait until a good part of what may wait is used up.
+        let now = wanted.total > 0
+            && (wanted.free > 0 || slots.waiting_soon() <= most_waiting)
+            && self.acks.len() < UNSENT_MAX
+            && !self.stopping.is_cancelled();
+        now.then(|| {
+            slots.ask(&wanted);
+            wanted
+        })
+    }
+
+    fn ask<'a>(&'a self, link: &'a Link, wanted: Wanted, look_back: Duration) -> Asked<'a> {
+        let mut lanes = wanted.lanes;
+        let rest = lanes.split_off(lanes.len().min(LANES_PER_CLAIM));
+        let mut rung = Box::pin(self.bell.notified());
+        rung.as_mut().enable();
+        let (token, rewinds) = (random_token(), self.rewinds.load(Relaxed));
+        let suspects = wanted.all_start;
+        Asked {
+            all_start: wanted.all_start,
+            want: wanted.total,
+            rest,
+            look_back,
+            token,
+            began: Instant::now(),
+            rewinds,
+            rung,
+            rows: self
+                .send_claim(link, lanes, wanted.total, token, suspects, look_back)
+                .boxed(),
         }
-        Ok(all)
+    }
+
+    /// Asks the queues that the last claim left out, for what it left.
+    fn ask_rest<'a>(&'a self, link: &'a Link, asked: &mut Asked<'a>, jobs: usize) -> Asked<'a> {
+        let wanted = Wanted {
+            lanes: std::mem::take(&mut asked.rest),
+            total: asked.want - jobs,
+            free: 0,
+            all_start: asked.all_start,
+        };
+        let next = self.ask(link, wanted, asked.look_back);
+        // Who rang since the first of them is to be heard.
+        let rung = std::mem::replace(&mut asked.rung, Box::pin(self.bell.notified()));
+        Asked { rung, ..next }
     }
 
     async fn send_claim(
         &self,
         link: &Link,
-        lanes: &[(usize, usize)],
+        lanes: Vec<(usize, usize)>,
         want: usize,
         token: i64,
         suspects: bool,
@@ -197,14 +268,14 @@ impl Core {
         let (mut after_at, mut after_id) = (Vec::new(), Vec::new());
         let mut follow: Vec<bool> = Vec::with_capacity(lanes.len());
         for (number, room) in lanes {
-            let lane = self.lane(*number);
+            let lane = self.lane(number);
             {
                 let cursor = lock(&lane.cursor);
                 cursor.write_to(&mut after_at, &mut after_id);
                 follow.push(cursor.may_follow());
             }
             queues.push(lane.queue.clone());
-            wants.push(i32::try_from(*room).unwrap_or(i32::MAX));
+            wants.push(i32::try_from(room).unwrap_or(i32::MAX));
         }
         let queues: Vec<&str> = queues.iter().map(|q| &**q).collect();
         let want = i32::try_from(want).unwrap_or(i32::MAX);
@@ -239,116 +310,30 @@ impl Core {
             .map(|l| i32::try_from(l.as_millis()).unwrap_or(i32::MAX))
     }
 
-    /// Takes the rows of a claim in: jobs into the slots, positions into the cursors.
-    pub(super) fn take_in(&self, rows: &[Row], token: i64, began: Instant, how: Taken) -> Claimed {
-        let mut claimed = Claimed::default();
-        let mut jobs: Vec<&Row> = Vec::new();
-        for row in rows {
-            if row.get::<_, Option<i64>>(column::ID).is_some() {
-                jobs.push(row);
-                continue;
-            }
-            // The row that ends a queue.
-            let Some(number) = self.lane_of(row.get(column::QUEUE)) else {
-                continue;
-            };
-            let lane = self.lane(number);
-            let parked: i32 = row.get::<_, Option<i32>>(column::PARKED).unwrap_or(0);
-            if parked > 0 {
-                lane.meters
-                    .parked
-                    .increment(u64::try_from(parked).unwrap_or(0));
-            }
-            claimed.parked += parked;
-            claimed.more |= row.get::<_, Option<bool>>(column::MORE).unwrap_or(false);
-            claimed.jobs += jobs.len();
-            claimed.suspects += jobs
-                .iter()
-                .filter(|job| job.get::<_, i16>(column::CRASHES) > 0)
-                .count();
-            if let Some(clock) = row.get::<_, Option<Micros>>(column::CLOCK) {
-                self.take_in_lane(
-                    &lane,
-                    std::mem::take(&mut jobs),
-                    &Origin {
-                        lane: lane.clone(),
-                        token,
-                        claimed: began,
-                        clock,
-                    },
-                    how,
-                );
-            }
-            if let (Taken::Claimed { rewinds, .. }, Some(at), Some(id)) = (
-                how,
-                row.get::<_, Option<Vec<Micros>>>(column::CURSOR_AT),
-                row.get::<_, Option<Vec<i64>>>(column::CURSOR_ID),
-            ) {
-                let mut cursor = lock(&lane.cursor);
-                if self.rewinds.load(Relaxed) == rewinds {
-                    cursor.passed(&at, &id);
-                }
-            }
-        }
-        if let Taken::Claimed { limit, .. } = how {
-            claimed.more |= claimed.jobs >= limit;
-        }
-        claimed
-    }
-
-    fn take_in_lane(&self, lane: &Lane, mut jobs: Vec<&Row>, origin: &Origin, how: Taken) {
-        if jobs.is_empty() {
-            return;
-        }
-        // The update returned them in the order of their places on disk.
-        jobs.sort_by_cached_key(|r| {
-            let (priority, run_at, id): (i16, Micros, i64) = (
-                r.get(column::PRIORITY),
-                r.get(column::RUN_AT),
-                r.get(column::ID),
-            );
-            (-priority, run_at, id)
-        });
-        lane.meters.claimed.increment(jobs.len() as u64);
-        let mut attempts = Vec::with_capacity(jobs.len());
-        {
-            let mut cursor = lock(&lane.cursor);
-            let rewinds_now = self.rewinds.load(Relaxed);
-            for row in jobs {
-                let Some(handler) = self.registry.get(row.get(column::KIND)) else {
-                    continue;
-                };
-                let attempt = Arc::new(Attempt::new(row, origin, handler.clone()));
-                match how {
-                    Taken::Claimed { rewinds, .. } if rewinds == rewinds_now => {
-                        cursor.claimed(attempt.priority, attempt.run_at, attempt.id);
-                    }
-                    Taken::Swept { full: true } => {
-                        cursor.rewound(attempt.priority, attempt.run_at, attempt.id);
-                    }
-                    // A cursor that was set back while the claim was under way stays where it is: the claim may not have seen
-                    // what that was for.
-                    Taken::Claimed { .. } | Taken::Swept { full: false } => {}
-                }
-                lane.meters.wait.record(attempt.waited.as_secs_f64());
-                attempts.push(attempt);
-            }
-        }
-        self.hold(&attempts);
-        let mut slots = lock(&self.slots);
-        match how {
-            Taken::Claimed { .. } => slots.add(lane.number, attempts),
-            Taken::Swept { .. } => slots.add_first(lane.number, attempts.into_iter().rev()),
-        }
-    }
-
-    /// One step of waiting for something to do.
-    async fn wait_idle(&self, link: &Link, idle: &mut Idle, rung: impl Future<Output = ()>) {
+    /// One step of waiting for something to do. Returns whether somebody rang.
+    async fn wait_idle(
+        &self,
+        link: &Link,
+        idle: &mut Idle,
+        rung: impl Future<Output = ()>,
+    ) -> bool {
         let listening = self.listening.load(Relaxed);
+        if self.rescheduled.swap(false, Relaxed) {
+            idle.rescheduled();
+        }
         let step = idle.empty(Instant::now(), listening, rand::random());
         let wait = match step {
-            Step::Wait(wait) => wait,
-            Step::Arm => {
+            Step::Arm => Duration::ZERO,
+            Step::Wait(wait) | Step::WaitAndArm(wait) | Step::Settle(wait, _) => wait,
+        };
+        let was_rung = wait > Duration::ZERO
+            && tokio::select! {
+                () = rung => true,
+                () = tokio::time::sleep(wait) => false,
+                () = self.stopping.cancelled() => return false,
+            };
+        match step {
+            Step::Arm | Step::WaitAndArm(_) if !was_rung => {
                 let sent = Instant::now();
                 match self.arm(link).await {
                     Ok((xid, next_due)) => idle.armed(sent, Instant::now(), xid, next_due),
@@ -357,28 +342,16 @@ impl Core {
                         self.pause_looking(ARM_FAILED).await;
                     }
                 }
-                return;
             }
-            Step::Settle(wait, _) => wait,
-        };
-        let was_rung = tokio::select! {
-            () = rung => true,
-            () = tokio::time::sleep(wait) => false,
-            () = self.stopping.cancelled() => false,
-        };
-        if was_rung && idle.may_be_armed() {
-            // If the claim that follows finds nothing, what was rung for may lie behind the cursors.
-            self.sweep.notify_one();
-        }
-        if let Step::Settle(_, xid) = step {
-            if self
-                .oldest_xid(link)
-                .await
-                .is_ok_and(|oldest| oldest >= xid)
-            {
-                idle.settled();
+            Step::Settle(_, xid) if !was_rung => {
+                let oldest = self.oldest_xid(link).await;
+                if oldest.is_ok_and(|oldest| oldest >= xid) {
+                    idle.settled();
+                }
             }
+            _ => {}
         }
+        was_rung
     }
 
     async fn arm(&self, link: &Link) -> Result<(i64, Option<Duration>)> {
@@ -433,19 +406,6 @@ impl Core {
             self.drained.notify_waiters();
         }
     }
-}
-
-/// By which way jobs came in.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Taken {
-    /// By a claim that could have brought up to `limit`.
-    Claimed {
-        limit: usize,
-        /// How often cursors had been set back before it was sent.
-        rewinds: u64,
-    },
-    /// By a full scan; `full`: it had no room for more.
-    Swept { full: bool },
 }
 
 /// 62 random bits, never 0.

@@ -48,6 +48,8 @@ pub(super) struct Core {
     pub(super) low_water: AtomicUsize,
     /// Somebody rang, or something else made it worth looking at once.
     pub(super) bell: Notify,
+    /// Somebody has scheduled a job that is due before the bell has to be armed again.
+    pub(super) rescheduled: AtomicBool,
     /// Whether a bell would be heard.
     pub(super) listening: AtomicBool,
     /// A full scan is wanted soon.
@@ -115,6 +117,7 @@ impl Core {
             room: Notify::new(),
             low_water: AtomicUsize::new(0),
             bell: Notify::new(),
+            rescheduled: AtomicBool::new(false),
             listening: AtomicBool::new(false),
             sweep: Notify::new(),
             suspects: AtomicBool::new(false),

@@ -5,17 +5,19 @@ use std::time::{Duration, Instant};
 
 /// A queue that has just run dry is polled again after this long at first…
 const SPIN_FIRST: Duration = Duration::from_millis(1);
-/// …and for this long in all.
-const SPIN_FOR: Duration = Duration::from_millis(30);
+/// …and after this long later…
+const SPIN_MOST: Duration = Duration::from_millis(2);
+/// …and for this long in all. Short: whoever comes while the bell is not armed yet waits for the next poll.
+const SPIN_FOR: Duration = Duration::from_millis(8);
 /// How long one arming lasts. A dead worker's lapses by itself.
-pub(super) const ARMED_FOR: Duration = Duration::from_millis(3500);
-/// It is renewed when this much of it is over, however rarely the worker polls, so that it never lapses under one that waits.
-const ARM_AGAIN: Duration = Duration::from_millis(2500);
+pub(super) const ARMED_FOR: Duration = Duration::from_secs(7);
+/// It is renewed when this much of it is over, so that it never lapses under one that waits.
+const ARM_AGAIN: Duration = Duration::from_secs(5);
 /// How often at most to ask when the next scheduled job is due.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 /// Polls while older transactions are still in progress.
 const SETTLE_EVERY: Duration = Duration::from_millis(10);
-/// Some transactions never seem to end. What they bring is found by the poll.
+/// Some transactions never seem to end. What they bring is found by the next look, or the next full scan.
 const SETTLE_FOR: Duration = Duration::from_secs(1);
 
 /// What to do next.
@@ -25,6 +27,8 @@ pub(super) enum Step {
     Wait(Duration),
     /// Arm the bell, tell [`Idle::armed`], then claim.
     Arm,
+    /// Wait this long, or for a wake-up; if there is none, [`Arm`](Self::Arm). Then claim.
+    WaitAndArm(Duration),
     /// Wait this long, then ask whether older transactions than this one are in progress, tell [`Idle::settled`] if there are none,
     /// and claim in any case.
     Settle(Duration, i64),
@@ -54,7 +58,7 @@ enum Phase {
 #[derive(Debug)]
 pub(super) struct Idle {
     phase: Phase,
-    /// How often to look in any case.
+    /// How often to look where no bell is heard.
     poll: Duration,
 }
 
@@ -84,7 +88,7 @@ impl Idle {
                 let since = *since.get_or_insert(now);
                 if now.duration_since(since) < SPIN_FOR {
                     let step = Step::Wait(*wait);
-                    *wait = (*wait * 2).min(Duration::from_millis(8));
+                    *wait = (*wait * 2).min(SPIN_MOST);
                     step
                 } else if listening {
                     Step::Arm
@@ -115,13 +119,15 @@ impl Idle {
                 if due != *next_due && age < ASK_EVERY {
                     return Step::Wait(ASK_EVERY - age);
                 }
-                if due != *next_due || age >= self.poll.min(ARM_AGAIN) {
+                if due != *next_due || age >= ARM_AGAIN {
                     return Step::Arm;
                 }
-                Step::Wait(
-                    poll.min(ARM_AGAIN - age)
-                        .min(due.map_or(poll, |due| due - age)),
-                )
+                // Early by chance, so that the many workers of a fleet do not come all at once.
+                let again = ARM_AGAIN.mul_f64(0.8 + 0.2 * luck).saturating_sub(age);
+                match due {
+                    Some(due) if due - age < again => Step::Wait(due - age),
+                    _ => Step::WaitAndArm(again),
+                }
             }
         }
     }
@@ -159,6 +165,13 @@ impl Idle {
         }
     }
 
+    /// Somebody has scheduled a job: what is known of the next one may be wrong, and is to be asked for again.
+    pub(super) fn rescheduled(&mut self) {
+        if let Phase::Settling { next_due, .. } | Phase::Parked { next_due, .. } = &mut self.phase {
+            *next_due = Some(Duration::ZERO);
+        }
+    }
+
     /// Whether the bell was armed and may still be.
     pub(super) fn may_be_armed(&self) -> bool {
         !matches!(self.phase, Phase::Spinning { .. })
@@ -188,7 +201,7 @@ mod tests {
                     did.push("spin");
                     *now += d;
                 }
-                Step::Wait(_) => return did,
+                Step::Wait(_) | Step::WaitAndArm(_) => return did,
                 Step::Arm => {
                     did.push("arm");
                     idle.armed(*now, *now, 7, None);
@@ -231,10 +244,51 @@ mod tests {
     fn a_parked_worker_arms_again_without_settling() {
         let (mut idle, mut now) = (Idle::new(POLL), Instant::now());
         until_parked(&mut idle, &mut now, 1);
-        now += POLL;
+        now += ARM_AGAIN;
         assert_eq!(idle.empty(now, true, 0.5), Step::Arm);
         idle.armed(now, now, 9, None);
-        assert!(matches!(idle.empty(now, true, 0.5), Step::Wait(_)));
+        assert!(matches!(idle.empty(now, true, 0.5), Step::WaitAndArm(_)));
+    }
+
+    #[test]
+    fn a_parked_worker_asks_again_when_a_job_is_scheduled_but_not_all_the_time() {
+        let (mut idle, mut now) = (Idle::new(POLL), Instant::now());
+        until_parked(&mut idle, &mut now, 1);
+        now += ASK_EVERY;
+        idle.rescheduled();
+        assert_eq!(idle.empty(now, true, 0.5), Step::Arm);
+        idle.armed(now, now, 9, Some(Duration::from_millis(300)));
+        assert_eq!(
+            idle.empty(now, true, 0.5),
+            Step::Wait(Duration::from_millis(300))
+        );
+        idle.rescheduled();
+        assert_eq!(idle.empty(now, true, 0.5), Step::Wait(ASK_EVERY));
+    }
+
+    #[test]
+    fn a_job_that_is_scheduled_while_it_settles_is_not_missed() {
+        let (mut idle, mut now) = (Idle::new(POLL), Instant::now());
+        while idle.empty(now, true, 0.5) != Step::Arm {
+            now += SPIN_MOST;
+        }
+        idle.armed(now, now, 9, None);
+        idle.rescheduled();
+        idle.settled();
+        now += ASK_EVERY;
+        assert_eq!(idle.empty(now, true, 0.5), Step::Arm);
+    }
+
+    /// Who comes before the bell is armed waits for no longer than this.
+    #[test]
+    fn it_does_not_sleep_long_before_the_bell_is_armed() {
+        let (mut idle, mut now) = (Idle::new(POLL), Instant::now());
+        let began = now;
+        while let Step::Wait(d) = idle.empty(now, true, 0.5) {
+            assert!(d <= SPIN_MOST, "{d:?}");
+            now += d;
+        }
+        assert!(now.duration_since(began) <= SPIN_FOR + SPIN_MOST);
     }
 
     #[test]
@@ -260,14 +314,15 @@ mod tests {
     }
 
     #[test]
-    fn the_bell_stays_armed_however_rarely_the_worker_polls() {
-        let (mut idle, mut now) = (Idle::new(Duration::from_secs(3600)), Instant::now());
+    fn the_bell_stays_armed() {
+        let (mut idle, mut now) = (Idle::new(POLL), Instant::now());
         until_parked(&mut idle, &mut now, 1);
         let mut armed = now;
-        for _ in 0..20 {
-            match idle.empty(now, true, 0.5) {
+        for n in 0..100 {
+            match idle.empty(now, true, f64::from(n % 10) / 10.0) {
                 Step::Wait(d) => now += d,
-                Step::Arm => {
+                Step::WaitAndArm(d) => {
+                    now += d;
                     assert!(now.duration_since(armed) < ARMED_FOR, "it lapsed");
                     armed = now;
                     idle.armed(now, now, 9, None);
@@ -275,7 +330,7 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
-        assert!(now.duration_since(armed) < ARMED_FOR, "it is never renewed");
+        assert!(now.duration_since(armed) < ARMED_FOR, "it is not renewed");
     }
 
     #[test]
@@ -291,6 +346,10 @@ mod tests {
                 match idle.empty(now, listening, 0.5) {
                     Step::Wait(d) => now += d,
                     Step::Arm => idle.armed(now, now, 9, None),
+                    Step::WaitAndArm(d) => {
+                        now += d;
+                        idle.armed(now, now, 9, None);
+                    }
                     other => panic!("{other:?}"),
                 }
             }

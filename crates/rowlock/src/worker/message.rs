@@ -5,6 +5,8 @@
 pub(super) enum Message<'a> {
     /// There is something to do in this queue.
     Ring(&'a str),
+    /// There will be, soon: whoever waits is to ask when.
+    Schedule(&'a str),
     /// Something came up behind the cursors of this queue.
     Rewind(&'a str),
     /// There is a new queue.
@@ -21,6 +23,7 @@ impl<'a> Message<'a> {
         let (verb, rest) = text.split_once(' ')?;
         match verb {
             "ring" => Some(Self::Ring(rest)),
+            "schedule" => Some(Self::Schedule(rest)),
             "rewind" => Some(Self::Rewind(rest)),
             "queue" => Some(Self::Queue(rest)),
             // A queue may have spaces in its name; the id is the last word.

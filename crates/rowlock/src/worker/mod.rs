@@ -1,6 +1,6 @@
 //! The worker: claims jobs, runs them, says what became of them.
 //!
-//! One file for each step of a job's life: `claim` → `slots` → `run` (`handler`, `outcome`, `ctx`) → `ack`; beside it `lease` keeps
+//! One file for each step of a job's life: `claim` → `intake` → `slots` → `run` (`handler`, `outcome`, `ctx`) → `ack`; beside it `lease` keeps
 //! what runs, `sweep` finds what lies behind the cursors, `wake` and `idle` decide when to look, `stop` (asked by `signals`, perhaps) ends it all. `core` is what
 //! they share. Decisions are pure (`slots`, `pace`, `cursor`, `idle`, `outcome`, `message`) and tested by themselves.
 
@@ -14,6 +14,7 @@ mod ctx;
 mod cursor;
 mod handler;
 mod idle;
+mod intake;
 mod lane;
 mod lease;
 mod message;

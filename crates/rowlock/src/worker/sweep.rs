@@ -9,14 +9,18 @@ use std::time::{Duration, Instant};
 use tokio_postgres::types::Type;
 
 use super::attempt::column;
-use super::claim::{Taken, random_token};
+use super::claim::random_token;
 use super::core::{Core, lock};
+use super::intake::{Answer, Taken};
 use super::lane::Lane;
 use super::run::fill_slots;
 use crate::db::Link;
 use crate::error::Result;
 
-const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// How often to ask for a turn: a little more rarely than there is one, …
+const SWEEP_EVERY: Duration = Duration::from_millis(1020);
+/// …and as long as others have it, twice as rarely each time, up to this.
+const SWEEP_RARELY: Duration = Duration::from_secs(5);
 /// A queue that this worker could not scan for so long is scanned whatever the others do.
 const OVERDUE: Duration = Duration::from_secs(10);
 /// How long to wait for a slot to become free. Where jobs run longer, several tries are needed; meanwhile other queues have their
@@ -29,11 +33,11 @@ pub(super) async fn sweep_loop(core: Arc<Core>, link: Arc<Link>) {
     let mut swept: HashMap<usize, Instant> = HashMap::new();
     // The first house is kept at once: the partitions of the coming days may be missing.
     let mut maintained: Option<Instant> = None;
+    let mut every = SWEEP_EVERY;
     loop {
-        let jitter = SWEEP_EVERY.mul_f64(0.75 + 0.5 * rand::random::<f64>());
         tokio::select! {
-            () = tokio::time::sleep(jitter) => {}
-            () = core.sweep.notified() => {}
+            () = tokio::time::sleep(every.mul_f64(1.0 + 0.25 * rand::random::<f64>())) => {}
+            () = core.sweep.notified() => every = SWEEP_EVERY,
             () = core.stopping.cancelled() => return,
         }
         // A connection first: slots are held free during a scan, and must not wait for one.
@@ -43,10 +47,11 @@ pub(super) async fn sweep_loop(core: Arc<Core>, link: Arc<Link>) {
         }
         // Those that have room first: the wait for a slot must not keep them waiting.
         let mut full: Option<(Instant, Arc<Lane>)> = None;
+        let mut turn = None;
         for lane in core.lanes() {
             let since = *swept.entry(lane.number).or_insert_with(Instant::now);
             if let Some(room) = core.room(&lane).await {
-                core.scan(&link, &lane, &room, &mut swept).await;
+                turn = turn.max(Some(core.scan(&link, &lane, &room, &mut swept).await));
             } else if full.as_ref().is_none_or(|(longest, _)| since < *longest) {
                 full = Some((since, lane));
             }
@@ -58,10 +63,14 @@ pub(super) async fn sweep_loop(core: Arc<Core>, link: Arc<Link>) {
         if let Some((since, lane)) = full {
             if since.elapsed() >= OVERDUE || rand::random::<f64>() < 0.2 {
                 if let Some(room) = core.reserve(&lane).await {
-                    core.scan(&link, &lane, &room, &mut swept).await;
+                    turn = turn.max(Some(core.scan(&link, &lane, &room, &mut swept).await));
                 }
             }
         }
+        every = match turn {
+            Some(false) => (every * 2).min(SWEEP_RARELY),
+            _ => SWEEP_EVERY,
+        };
         if core.config.maintain && maintained.is_none_or(|at| at.elapsed() >= MAINTAIN_EVERY) {
             maintained = Some(Instant::now());
             tokio::select! {
@@ -75,14 +84,14 @@ pub(super) async fn sweep_loop(core: Arc<Core>, link: Arc<Link>) {
 }
 
 impl Core {
-    /// Scans one queue and remembers when.
+    /// Scans one queue and remembers when. Returns whether it was, or may have been, this worker's turn.
     async fn scan(
         self: &Arc<Self>,
         link: &Link,
         lane: &Lane,
         room: &Room,
         swept: &mut HashMap<usize, Instant>,
-    ) {
+    ) -> bool {
         let overdue = swept
             .get(&lane.number)
             .is_some_and(|since| since.elapsed() >= OVERDUE);
@@ -95,10 +104,12 @@ impl Core {
         match result {
             Ok(true) => {
                 swept.insert(lane.number, Instant::now());
+                true
             }
-            Ok(false) => {}
+            Ok(false) => false,
             Err(e) => {
                 tracing::warn!(error = %e, queue = %lane.queue, "cannot scan the queue, will try again");
+                true
             }
         }
     }
@@ -134,11 +145,14 @@ impl Core {
             return Ok(false);
         };
         let Some(full) = more else { return Ok(false) };
-        let taken = self.take_in(&rows, token, began, Taken::Swept { full });
-        if taken.jobs > 0 {
-            tracing::debug!(queue = %lane.queue, jobs = taken.jobs, "found behind the cursors");
+        let answer = Answer::new(self, rows, token, began);
+        let (jobs, suspects) = (answer.jobs(), answer.suspects());
+        self.note(&answer, Taken::Swept { full });
+        self.take_in(answer, Taken::Swept { full });
+        if jobs > 0 {
+            tracing::debug!(queue = %lane.queue, jobs, "found behind the cursors");
             fill_slots(self);
-            if full && taken.suspects > 0 {
+            if full && suspects > 0 {
                 self.suspects.store(true, Relaxed);
             }
             if full {

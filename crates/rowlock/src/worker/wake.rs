@@ -131,6 +131,12 @@ impl Core {
                     self.bell.notify_waiters();
                 }
             }
+            Message::Schedule(queue) => {
+                if self.lane_of(queue).is_some() {
+                    self.rescheduled.store(true, Relaxed);
+                    self.bell.notify_waiters();
+                }
+            }
             Message::Rewind(queue) => {
                 if let Some(number) = self.lane_of(queue) {
                     self.rewind(&self.lane(number));

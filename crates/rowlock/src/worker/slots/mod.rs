@@ -6,6 +6,9 @@
 
 use std::collections::VecDeque;
 
+/// Most jobs in one claim. Smaller ones follow each other, and what one brought runs while the next is under way.
+const CLAIM_MAX: usize = 2000;
+
 /// What the slots need to know of a job.
 pub(crate) trait Waiting {
     /// How many jobs of its kind its handler takes at once.
@@ -41,6 +44,14 @@ struct Lane<J> {
     reserved: usize,
     /// Free slots that a claim under way may fill.
     asked: usize,
+    /// Jobs that are claimed and about to be added.
+    expected: usize,
+}
+
+impl<J> Lane<J> {
+    fn waiting_soon(&self) -> usize {
+        self.waiting.len() + self.expected
+    }
 }
 
 /// The slots of a worker.
@@ -111,6 +122,7 @@ impl<J: Waiting> Slots<J> {
             credit: 0,
             reserved: 0,
             asked: 0,
+            expected: 0,
         });
         n
     }
@@ -128,12 +140,24 @@ impl<J: Waiting> Slots<J> {
         self.waiting
     }
 
+    /// How many jobs wait or are about to.
+    pub(crate) fn waiting_soon(&self) -> usize {
+        self.waiting + self.lanes.iter().map(|l| l.expected).sum::<usize>()
+    }
+
+    /// So many jobs are claimed, and will be [added](Self::add) in a moment: until then they count as if they waited already, so that
+    /// more can be asked for meanwhile.
+    pub(crate) fn expect(&mut self, lane: usize, jobs: usize) {
+        self.lanes[lane].expected = jobs;
+    }
+
     /// Puts claimed jobs at the end of their lane.
     pub(crate) fn add(&mut self, lane: usize, jobs: impl IntoIterator<Item = J>) {
-        let waiting = &mut self.lanes[lane].waiting;
-        let before = waiting.len();
-        waiting.extend(jobs);
-        self.waiting += waiting.len() - before;
+        let lane = &mut self.lanes[lane];
+        lane.expected = 0;
+        let before = lane.waiting.len();
+        lane.waiting.extend(jobs);
+        self.waiting += lane.waiting.len() - before;
     }
 
     /// Puts jobs at the front: those that were claimed into free slots only, and must not wait behind others.
@@ -212,11 +236,12 @@ impl<J: Waiting> Slots<J> {
         let ahead = ahead.unwrap_or(0);
         // Jobs that wait for a lane at its limit cannot use the free slots: they must not keep others from them.
         let ready = self.ready();
-        let total =
-            (free * chunk).saturating_sub(ready) + ahead.saturating_sub(self.waiting - ready);
+        let total = (free * chunk).saturating_sub(ready)
+            + ahead.saturating_sub(self.waiting_soon() - ready);
+        let total = total.min(CLAIM_MAX);
         for (n, lane) in self.ranked.iter().map(|n| (*n, &self.lanes[*n])) {
             let free = lane.limit.saturating_sub(lane.running + lane.reserved);
-            let mut room = (free * chunk_of(lane) + ahead).saturating_sub(lane.waiting.len());
+            let mut room = (free * chunk_of(lane) + ahead).saturating_sub(lane.waiting_soon());
             if self.order == Order::Weighted && self.lanes.len() > 1 {
                 // A lane's share, rounded up; what the others leave goes round with the next claim.
                 room = room.min((total * lane.weight).div_ceil(weights.max(1)));
@@ -243,7 +268,7 @@ impl<J: Waiting> Slots<J> {
         let free = free.saturating_sub(ready);
         let fits = |(n, room): &(usize, usize)| {
             let lane = &self.lanes[*n];
-            lane.running + lane.reserved + lane.waiting.len() + room <= lane.limit
+            lane.running + lane.reserved + lane.waiting_soon() + room <= lane.limit
         };
         Wanted {
             all_start: total <= free && lanes.iter().all(fits),
@@ -253,11 +278,11 @@ impl<J: Waiting> Slots<J> {
         }
     }
 
-    /// How many of the waiting jobs their lanes have slots for.
+    /// How many of the jobs that wait, or are about to, their lanes have slots for.
     fn ready(&self) -> usize {
         let ready = |lane: &Lane<J>| {
             let free = lane.limit.saturating_sub(lane.running + lane.reserved);
-            lane.waiting.len().min(free * lane.chunk)
+            lane.waiting_soon().min(free * lane.chunk)
         };
         self.lanes.iter().map(ready).sum()
     }
@@ -292,7 +317,7 @@ impl<J: Waiting> Slots<J> {
     /// that a scan never stops a worker.
     pub(crate) fn reserve_free(&mut self, lane: usize) -> usize {
         let at = &self.lanes[lane];
-        let taken = at.running + at.reserved + at.asked + at.waiting.len();
+        let taken = at.running + at.reserved + at.asked + at.waiting_soon();
         let taken_in_all = self.running + self.reserved + self.asked + self.ready();
         let here = at.limit.saturating_sub(taken);
         let n = here

@@ -238,3 +238,41 @@ fn a_reserved_slot_is_kept_free() {
     slots.unreserve(0, 1);
     assert!(slots.next().is_some());
 }
+
+/// What is claimed but not decoded yet counts as if it waited: the next claim, which is sent meanwhile, asks for that much less.
+#[test]
+fn expected_jobs_count_as_waiting() {
+    for jobs in [0, 1, 3, 7, 20] {
+        let (mut expecting, mut has) = (
+            Slots::<Job>::new(4, Order::Strict),
+            Slots::<Job>::new(4, Order::Strict),
+        );
+        for slots in [&mut expecting, &mut has] {
+            slots.add_lane(0, 3, 1, 1);
+            slots.add_lane(1, 4, 1, 1);
+        }
+        expecting.expect(0, jobs);
+        has.add(0, std::iter::repeat_n(ONE, jobs));
+        for ahead in [None, Some(0), Some(5), Some(30)] {
+            assert_eq!(
+                expecting.wanted(ahead, || 0.5),
+                has.wanted(ahead, || 0.5),
+                "{jobs} jobs, {ahead:?}"
+            );
+        }
+        assert!(expecting.next().is_none(), "they cannot run yet");
+        expecting.add(0, std::iter::repeat_n(ONE, jobs));
+        assert_eq!(expecting.waiting_soon(), has.waiting(), "counted once");
+    }
+}
+
+#[test]
+fn a_claim_has_a_limit() {
+    let mut slots = Slots::<Job>::new(100_000, Order::Weighted);
+    for rank in 0..3 {
+        slots.add_lane(rank, 100_000, 1, 1);
+    }
+    let wanted = slots.wanted(Some(4000), || 0.5);
+    assert_eq!(wanted.total, CLAIM_MAX);
+    assert!(wanted.all_start, "there is a slot for each of them");
+}

@@ -5,7 +5,9 @@ use std::time::Duration;
 use rowlock::{Backoff, Error, NewJob};
 use serde_json::json;
 
-use super::kit::{claim, complete, everything, ids, installed, number, one, refused, rows, run};
+use super::kit::{
+    claim, complete, everything, ids, installed, is, number, one, refused, rows, run,
+};
 
 /// Calls that must be refused, and what is said.
 async fn all_refused(pg: &tokio_postgres::Client, cases: &[(&str, &str)]) {
@@ -142,6 +144,59 @@ async fn enqueue_batch_refuses_bad_values() {
         ],
     )
     .await;
+}
+
+#[tokio::test]
+async fn enqueue_plain_refuses_what_enqueue_refuses() {
+    let own = installed().await;
+    for there in [false, true] {
+        if there {
+            run(&own.pg, "select rowlock.ensure_queue('q')").await;
+        }
+        all_refused(
+            &own.pg,
+            &[
+                ("enqueue_plain('q', '', '{}', 0)", "22023 rowlock: kind '' is empty: it needs 1 to 200 bytes"),
+                ("enqueue_plain('q', null, '{}', 0)", "22023 rowlock: kind 'null' is empty: it needs 1 to 200 bytes"),
+                ("enqueue_plain('q', E'a\\nb', '{}', 0)", "22023 rowlock: kind 'a?b' has a control character: only printable text is allowed"),
+                ("enqueue_plain('q', 'k', '[]', 0)", "22023 rowlock: payload 'array' is not a JSON object"),
+                ("enqueue_plain('q', 'k', null, 0)", "22023 rowlock: payload 'null' is not a JSON object"),
+                ("enqueue_plain('q', 'k', '{}', 5)", "22023 rowlock: priority '5' is out of range: it must be from -4 to 4"),
+                ("enqueue_plain('q', 'k', '{}', null)", "22023 rowlock: priority 'null' is out of range: it must be from -4 to 4"),
+                ("enqueue_plain(null, 'k', '{}', 0)", "22023 rowlock: queue 'null' is empty: it needs 1 to 200 bytes"),
+                ("enqueue_plain('q', 'k', jsonb_build_object('a', repeat('x', 1100000)), 0)", "22023 rowlock: payload '1100009 bytes' is too large: this queue takes at most 1048576 bytes"),
+            ],
+        )
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn enqueue_plain_makes_the_queue_and_takes_large_payloads() {
+    let own = installed().await;
+    let pg = &own.pg;
+    for payload in [
+        "'{\"n\": 1}'",
+        "jsonb_build_object('a', repeat('x', 600000))",
+    ] {
+        let id = number(
+            pg,
+            &format!("select rowlock.enqueue_plain('new', 'k', {payload}, -3)"),
+        )
+        .await;
+        assert_eq!(
+            one(pg, &format!("select queue, kind, priority, payload = {payload}, run_at = created_at, lease_until from rowlock.job where id = {id}")).await,
+            "new|k|-3|t|t|-infinity",
+            "{payload}"
+        );
+    }
+    assert!(
+        is(
+            pg,
+            "select exists (select from rowlock.queue where name = 'new')"
+        )
+        .await
+    );
 }
 
 #[tokio::test]

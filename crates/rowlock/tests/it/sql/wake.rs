@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::kit::{
-    Installed, Session, enqueue, installed, is, number, one, rows, run, stop_clock, until,
+    Installed, Session, claim, enqueue, installed, is, number, one, rows, run, stop_clock, until,
 };
 
 /// A database whose default queue is there, and an ear on its channel.
@@ -19,8 +19,9 @@ async fn listening() -> (Installed, Session) {
     (own, ear)
 }
 
-const ENQUEUES: [&str; 4] = [
+const ENQUEUES: [&str; 5] = [
     "select rowlock.enqueue('k')",
+    "select rowlock.enqueue_plain('default', 'k', '{}', 0)",
     "select rowlock.enqueue('k', tags => '{t}')",
     "select rowlock.enqueue_many('[{\"kind\": \"k\"}]')",
     "select rowlock.enqueue_batch('default', '{k,k}', array['{}', '{}']::jsonb[])",
@@ -76,6 +77,75 @@ async fn an_enqueue_rings_only_while_somebody_is_armed() {
     ] {
         run(pg, sql).await;
         assert_eq!(ear.heard_so_far("rowlock").await, [""; 0], "{why}: {sql}");
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_is_due_while_the_bell_is_armed_is_announced_when_it_is_stored() {
+    let (own, mut ear) = listening().await;
+    let pg = &own.pg;
+    stop_clock(pg, 0).await;
+    run(pg, "select rowlock.arm('{default}', 7000)").await;
+    for sql in [
+        "select rowlock.enqueue('k', delay => '6 seconds')",
+        "select rowlock.enqueue('k', delay => '6 seconds', tags => '{t}')",
+        "select rowlock.enqueue_many('[{\"kind\": \"k\", \"delay_ms\": 6000}, {\"kind\": \"k\", \"delay_ms\": 60000}]')",
+        "select rowlock.enqueue_batch('default', '{k}', array['{}'::jsonb], null, null, '{6000}')",
+    ] {
+        run(pg, sql).await;
+        assert_eq!(
+            ear.heard_so_far("rowlock").await,
+            ["schedule default"],
+            "{sql}"
+        );
+    }
+    for delay in ["7 seconds", "1 hour"] {
+        run(
+            pg,
+            &format!("select rowlock.enqueue('k', delay => '{delay}')"),
+        )
+        .await;
+        assert_eq!(
+            ear.heard_so_far("rowlock").await,
+            [""; 0],
+            "whoever arms again in time sees it: {delay}"
+        );
+    }
+    run(
+        pg,
+        "select rowlock.enqueue_batch('default', '{k,k}', array['{}', '{}']::jsonb[], null, null, '{6000,null}')",
+    )
+    .await;
+    assert_eq!(
+        ear.heard_so_far("rowlock").await,
+        ["ring default"],
+        "one of them is due now"
+    );
+}
+
+#[tokio::test]
+async fn a_retry_that_is_due_while_the_bell_is_armed_is_announced() {
+    let (own, mut ear) = listening().await;
+    let pg = &own.pg;
+    enqueue(pg, 4).await;
+    stop_clock(pg, 0).await;
+    run(pg, "select rowlock.arm('{default}', 7000)").await;
+    let claimed = claim(pg, "n => 4").await;
+    let [a, b, c, d] = &claimed[..] else {
+        panic!("four jobs were to be claimed: {claimed:?}");
+    };
+    for (verb, job, rest, heard) in [
+        ("fail", a, "'{no}', '{6000}'", vec!["schedule default"]),
+        ("fail", b, "'{no}', '{7000}'", vec![]),
+        ("snooze", c, "'{6000}'", vec!["schedule default"]),
+        ("snooze", d, "'{0}'", vec!["ring default"]),
+    ] {
+        let sql = format!(
+            "select (rowlock.{verb}('default', '{{{}}}', '{{{}}}', {rest})).done",
+            job.id, job.token
+        );
+        assert_eq!(one(pg, &sql).await, format!("{{{}}}", job.id), "{sql}");
+        assert_eq!(ear.heard_so_far("rowlock").await, heard, "{sql}");
     }
 }
 
