@@ -11,7 +11,7 @@ use super::report::Line;
 use crate::say;
 
 /// Until they have connected, looked around and come to rest.
-const SETTLE: Duration = Duration::from_secs(3);
+const SETTLE: Duration = Duration::from_secs(15);
 /// Connections that a worker has for itself, and what the rest of the program needs.
 const EACH: usize = 5;
 const OTHERS: usize = 20;

@@ -94,7 +94,10 @@ fn dead_rows(exam: &Exam, s: &Sizes) -> Option<Finding> {
 }
 
 fn table(exam: &Exam, s: &Sizes) -> Option<Finding> {
-    if s.table_bytes < TABLE_SMALL || s.table_bytes / s.live.max(1) < TABLE_BYTES_PER_JOB {
+    // It grows to the largest backlog and stays there; while memory would hold it twice, nobody need care.
+    if s.table_bytes < TABLE_SMALL.max(s.buffers_bytes / 2)
+        || s.table_bytes / s.live.max(1) < TABLE_BYTES_PER_JOB
+    {
         return None;
     }
     let sentence = format!(

@@ -310,51 +310,59 @@ impl Core {
             .map(|l| i32::try_from(l.as_millis()).unwrap_or(i32::MAX))
     }
 
-    /// One step of waiting for something to do. Returns whether somebody rang.
+    /// Waits for something to do, or until it is time to look in any case. Returns whether somebody rang.
     async fn wait_idle(
         &self,
         link: &Link,
         idle: &mut Idle,
-        rung: impl Future<Output = ()>,
+        mut rung: Pin<Box<Notified<'_>>>,
     ) -> bool {
-        let listening = self.listening.load(Relaxed);
-        if self.rescheduled.swap(false, Relaxed) {
-            idle.rescheduled();
-        }
-        let step = idle.empty(Instant::now(), listening, rand::random());
-        let wait = match step {
-            Step::Arm => Duration::ZERO,
-            Step::Wait(wait) | Step::WaitAndArm(wait) | Step::Settle(wait, _) => wait,
-        };
-        let was_rung = wait > Duration::ZERO
-            && tokio::select! {
-                () = rung => true,
-                () = tokio::time::sleep(wait) => false,
-                () = self.stopping.cancelled() => return false,
+        loop {
+            if self.rescheduled.swap(false, Relaxed) {
+                idle.rescheduled();
+            }
+            let listening = self.listening.load(Relaxed);
+            let step = idle.empty(Instant::now(), listening, rand::random());
+            let (Step::Wait(wait) | Step::WaitAndArm(wait) | Step::Settle(wait, _)) = step else {
+                self.arm(link, idle).await;
+                return false;
             };
-        match step {
-            Step::Arm | Step::WaitAndArm(_) if !was_rung => {
-                let sent = Instant::now();
-                match self.arm(link).await {
-                    Ok((xid, next_due)) => idle.armed(sent, Instant::now(), xid, next_due),
-                    Err(e) => {
-                        tracing::debug!(error = %e, "cannot arm the bell");
-                        self.pause_looking(ARM_FAILED).await;
+            tokio::select! {
+                () = &mut rung => return true,
+                () = tokio::time::sleep(wait) => {}
+                () = self.stopping.cancelled() => return false,
+            }
+            match step {
+                Step::WaitAndArm(_) if self.arm(link, idle).await && idle.is_parked() => {}
+                Step::Settle(_, xid) => {
+                    let oldest = self.oldest_xid(link).await;
+                    if oldest.is_ok_and(|oldest| oldest >= xid) {
+                        idle.settled();
                     }
+                    return false;
                 }
+                _ => return false,
             }
-            Step::Settle(_, xid) if !was_rung => {
-                let oldest = self.oldest_xid(link).await;
-                if oldest.is_ok_and(|oldest| oldest >= xid) {
-                    idle.settled();
-                }
-            }
-            _ => {}
         }
-        was_rung
     }
 
-    async fn arm(&self, link: &Link) -> Result<(i64, Option<Duration>)> {
+    /// Arms the bell, or waits for a moment if that fails. Returns whether it did.
+    async fn arm(&self, link: &Link, idle: &mut Idle) -> bool {
+        let sent = Instant::now();
+        match self.send_arm(link).await {
+            Ok((xid, next_due)) => {
+                idle.armed(sent, Instant::now(), xid, next_due);
+                true
+            }
+            Err(e) => {
+                tracing::debug!(error = %e, "cannot arm the bell");
+                self.pause_looking(ARM_FAILED).await;
+                false
+            }
+        }
+    }
+
+    async fn send_arm(&self, link: &Link) -> Result<(i64, Option<Duration>)> {
         let (queues, for_ms) = (self.queue_names(), ARMED_FOR.as_millis() as i32);
         let rows = self
             .look(

@@ -10,9 +10,9 @@ const SPIN_MOST: Duration = Duration::from_millis(2);
 /// …and for this long in all. Short: whoever comes while the bell is not armed yet waits for the next poll.
 const SPIN_FOR: Duration = Duration::from_millis(8);
 /// How long one arming lasts. A dead worker's lapses by itself.
-pub(super) const ARMED_FOR: Duration = Duration::from_secs(7);
+pub(super) const ARMED_FOR: Duration = Duration::from_secs(10);
 /// It is renewed when this much of it is over, so that it never lapses under one that waits.
-const ARM_AGAIN: Duration = Duration::from_secs(5);
+const ARM_AGAIN: Duration = Duration::from_secs(8);
 /// How often at most to ask when the next scheduled job is due.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 /// Polls while older transactions are still in progress.
@@ -27,7 +27,8 @@ pub(super) enum Step {
     Wait(Duration),
     /// Arm the bell, tell [`Idle::armed`], then claim.
     Arm,
-    /// Wait this long, or for a wake-up; if there is none, [`Arm`](Self::Arm). Then claim.
+    /// Wait this long, or for a wake-up; if there is none, arm the bell, tell [`Idle::armed`], and ask again without a claim: whoever
+    /// came meanwhile has rung.
     WaitAndArm(Duration),
     /// Wait this long, then ask whether older transactions than this one are in progress, tell [`Idle::settled`] if there are none,
     /// and claim in any case.
@@ -175,6 +176,11 @@ impl Idle {
     /// Whether the bell was armed and may still be.
     pub(super) fn may_be_armed(&self) -> bool {
         !matches!(self.phase, Phase::Spinning { .. })
+    }
+
+    /// Whether whoever commits now rings.
+    pub(super) fn is_parked(&self) -> bool {
+        matches!(self.phase, Phase::Parked { .. })
     }
 
     /// How far back a claim should look, for rows that were committed out of order: further when there is time.
