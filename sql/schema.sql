@@ -714,6 +714,12 @@ CREATE FUNCTION rowlock.revoke_access(role_name text) RETURNS void
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
 
+CREATE FUNCTION rowlock.rewind(queue text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_indexscan TO 'on'
+    AS …;
+
 CREATE FUNCTION rowlock.ring(queue_no integer, queue text, due timestamp with time zone, now timestamp with time zone) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'

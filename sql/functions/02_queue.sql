@@ -55,6 +55,23 @@ begin
   return v_queue;
 end $$;
 
+-- Something came up in this queue that lies behind the cursors: tells the workers, and forgets where the last claim stopped
+-- (04_claim.sql), so that a worker that starts when none was there to hear it looks from the beginning.
+create or replace function rowlock.rewind(queue text) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set enable_indexscan = on
+as $$
+declare
+  v_no integer;
+begin
+  select q.no into v_no from rowlock.queue q where q.name = rewind.queue;
+  if pg_sequence_last_value(('rowlock.cursor_at_' || v_no % 32)::regclass) & 255 = v_no / 32 & 255 then
+    perform setval(('rowlock.cursor_at_' || v_no % 32)::regclass, v_no / 32 & 255);
+  end if;
+  perform pg_notify('@schema', 'rewind ' || queue);
+end $$;
+
 -- Changes settings of a queue, given as JSON: lease_ms, max_attempts, max_crashes, backoff, retention (an interval as
 -- text, '0' for no history), max_payload_bytes, paused, and kinds {kind: {paused, max_attempts, backoff, timeout_ms}}. What is
 -- not named stays; a kind set to null is forgotten, and so is max_crashes. Returns the settings as they are then.
@@ -123,7 +140,7 @@ begin
   if found then
     -- Whoever sleeps on this queue looks again: it may just have been resumed, and what was skipped while paused lies
     -- behind the cursors.
-    perform pg_notify('@schema', 'rewind ' || name);
+    perform rowlock.rewind(name);
   end if;
   return to_jsonb(v_queue) - 'no';
 end $$;

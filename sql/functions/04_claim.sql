@@ -124,7 +124,8 @@ $$;
 -- With `follow` (for each queue) a claim starts where the last one of the same queue stopped, whoever made it, if that is further:
 -- else each of n workers walks over what the other n - 1 have taken. That place, of priority 0 only, is kept in two sequences outside of
 -- MVCC, marked with the number of the queue because queues share them, and written only by who has the turn and left nothing
--- behind that another caller might take. It is a hint like the caller's own. Who was told to look behind its cursor does not follow.
+-- behind that another caller might take. It is a hint like the caller's own. Who was told to look behind its cursor does not follow;
+-- who has just started and has no cursor does, and leaves what lies behind to a full scan.
 --
 -- How it takes them. A first statement (look) visits a bounded number of live rows in order and notes where the ones to take
 -- are; the last one writes the leases of those that are still what they were, which is a HOT update: no index mentions what it

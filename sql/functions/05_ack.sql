@@ -344,7 +344,7 @@ begin
   select coalesce(array_agg(id), '{}') into done from released;
   if done <> '{}' then
     -- These rows keep their place in the order, which is behind everybody's cursor.
-    perform pg_notify('@schema', 'rewind ' || queue);
+    perform rowlock.rewind(queue);
   end if;
 end $$;
 

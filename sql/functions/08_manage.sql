@@ -286,7 +286,7 @@ begin
       update rowlock.job j set run_at = least(j.run_at, v_now), cancel_at = null
        where j.ctid = any (v_tids) and j.queue = v_each.queue collate "C";
       -- The caller's transaction may stay open for long, and everybody's cursor be past this time when it commits.
-      perform pg_notify('@schema', 'rewind ' || v_each.queue);
+      perform rowlock.rewind(v_each.queue);
     end if;
     v_busy := array(select j.id
                       from (select unnest(v_each.ids) except select unnest(v_locked)) as i (id),
@@ -306,7 +306,7 @@ begin
                          for update of d skip locked);
     v_done := rowlock.revive_dead(v_each.queue, v_locked, array_fill(v_now, array[cardinality(v_locked)]));
     if v_done <> '{}' then
-      perform pg_notify('@schema', 'rewind ' || v_each.queue);
+      perform rowlock.rewind(v_each.queue);
     end if;
     return query select r, r, 'revived' from unnest(v_done) r;
     return query
@@ -334,7 +334,7 @@ begin
              case when c.new_id is null then 'duplicate' else 'copied' end
         from rowlock.copy_finished(v_each.queue, v_each.ids, array_fill(v_now, array[cardinality(v_each.ids)]),
                '-infinity', 'infinity', 'retry_of', v_now) c;
-    perform pg_notify('@schema', 'rewind ' || v_each.queue);
+    perform rowlock.rewind(v_each.queue);
     v_left := array(select unnest(v_left) except select unnest(v_each.ids));
   end loop;
 

@@ -193,6 +193,13 @@ impl Core {
         self.rewinds.fetch_add(1, Relaxed);
     }
 
+    /// The same, for one that has looked already.
+    pub(super) fn rewind_if_it_has_moved(&self, lane: &Lane) {
+        let mut cursor = lock(&lane.cursor);
+        cursor.reset_if_it_has_moved();
+        self.rewinds.fetch_add(1, Relaxed);
+    }
+
     /// Keeps claimed jobs until they are settled.
     pub(super) fn hold(&self, attempts: &[Arc<Attempt>]) {
         let mut before = Vec::new();

@@ -73,8 +73,8 @@ pub(super) async fn wake_loop(core: Arc<Core>, link: Arc<Link>, mut ears: Unboun
             () = core.stopped.cancelled() => return,
         };
         let Some(ear) = ear else { return };
-        // Whatever was rung for while nobody listened: look once at everything.
-        core.wake_all();
+        // Whatever was rung for while nobody listened.
+        core.catch_up();
         tokio::select! {
             () = core.listen(&link, ear) => core.listening.store(false, Relaxed),
             () = core.stopped.cancelled() => return,
@@ -155,6 +155,14 @@ impl Core {
             }
             Message::Ping(_) => {}
         }
+    }
+
+    /// Messages may have been missed: makes the claim loop look at once, and at everything, if this worker has looked before.
+    fn catch_up(&self) {
+        for lane in self.lanes() {
+            self.rewind_if_it_has_moved(&lane);
+        }
+        self.bell.notify_waiters();
     }
 
     /// Makes the claim loop look at once, from the start of every queue.

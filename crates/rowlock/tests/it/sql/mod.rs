@@ -7,6 +7,7 @@ mod crash;
 mod dump;
 mod enqueue;
 mod errors;
+mod follow;
 mod history;
 mod kit;
 mod migrate;

@@ -1,0 +1,104 @@
+//! Claims of one queue follow each other: the next starts where the last one stopped, whoever made it.
+
+use super::kit::{enqueue, installed, number, one, rows, run};
+
+/// Workers of one queue start where the last claim stopped, instead of walking over what the others have taken.
+#[tokio::test]
+async fn a_claim_may_start_where_the_last_one_stopped() {
+    let own = installed().await;
+    let pg = &own.pg;
+    let jobs = enqueue(pg, 6).await;
+    let claim = |kinds: &str, want: i32, follow: bool| {
+        format!(
+            "select id from rowlock.claim_batch('{{default}}', '{{{want}}}', {want}, 0, 99, kinds => {kinds}, follow => '{{{follow}}}', \
+             after_at => array_fill('2020-01-01'::timestamptz, array[9]), after_id => array_fill(0::bigint, array[9])) \
+             where id is not null order by id"
+        )
+    };
+    let text = |ids: &[i64]| ids.iter().map(i64::to_string).collect::<Vec<_>>();
+    let stopped = "select pg_sequence_last_value(('rowlock.cursor_id_' || no % 32)::regclass) from rowlock.queue";
+
+    // It passed over jobs that another caller may take, so it says nothing.
+    assert!(rows(pg, &claim("'{other}'", 6, true)).await.is_empty());
+    assert_eq!(one(pg, stopped).await, "null");
+
+    run(
+        pg,
+        &format!(
+            "update rowlock.job set run_at = now() - interval '1 minute' where id = {}",
+            jobs[0]
+        ),
+    )
+    .await;
+    assert_eq!(rows(pg, &claim("null", 100, true)).await, text(&jobs));
+    assert_eq!(
+        number(pg, stopped).await,
+        jobs[5],
+        "all are taken, up to the last"
+    );
+
+    // What is behind that place is not seen by who follows, and seen by who does not.
+    run(
+        pg,
+        &format!(
+            "update rowlock.job set lease_until = '-infinity' where id = {}",
+            jobs[2]
+        ),
+    )
+    .await;
+    assert!(rows(pg, &claim("null", 100, true)).await.is_empty());
+    assert_eq!(
+        rows(pg, &claim("null", 100, false)).await,
+        text(&jobs[2..3])
+    );
+
+    // Another queue that shares the sequences is not misled.
+    run(pg, "insert into rowlock.queue (name, no) select 'neighbour', no + 32 from rowlock.queue where name = 'default'").await;
+    run(
+        pg,
+        "select rowlock.enqueue('k', queue => 'neighbour', run_at => '2021-01-01')",
+    )
+    .await;
+    let sql = claim("null", 100, true).replace("{default}", "{neighbour}");
+    assert_eq!(rows(pg, &sql).await.len(), 1);
+
+    // Nor is anybody misled by a place that lies ahead, since the clock was set back.
+    run(
+        pg,
+        "select setval(('rowlock.cursor_at_' || no % 32)::regclass, \
+           (extract(epoch from now() + interval '1 day' - timestamptz '2000-01-01 00:00:00+00') * 1000000)::bigint << 8 | (no / 32 & 255)) \
+         from rowlock.queue where name = 'default'",
+    )
+    .await;
+    let more = enqueue(pg, 1).await;
+    assert_eq!(rows(pg, &claim("null", 100, true)).await, text(&more));
+}
+
+/// A worker that starts when none was there has no cursor of its own, and starts where the last claim stopped. What was given back
+/// meanwhile lies before that.
+#[tokio::test]
+async fn who_gives_jobs_back_makes_the_next_worker_look_from_the_start() {
+    let own = installed().await;
+    let pg = &own.pg;
+    let jobs = enqueue(pg, 6).await;
+    let follow = "select id from rowlock.claim_batch('{default}', '{6}', 6, 0, 99, follow => '{true}', \
+         after_at => array_fill('-infinity'::timestamptz, array[9]), after_id => array_fill(0::bigint, array[9])) where id is not null order by id";
+    assert_eq!(rows(pg, follow).await.len(), 6, "all are taken");
+    let more = enqueue(pg, 1).await;
+    assert_eq!(
+        rows(pg, follow).await,
+        [more[0].to_string()],
+        "it starts behind the six"
+    );
+    let given_back = jobs[2];
+    run(
+        pg,
+        &format!("select rowlock.release('default', '{{{given_back}}}', '{{99}}')"),
+    )
+    .await;
+    assert_eq!(
+        rows(pg, follow).await,
+        [given_back.to_string()],
+        "nobody listens, and it is found all the same"
+    );
+}
