@@ -129,7 +129,7 @@ def legend(run):
 - **horizon pinned**: a REPEATABLE READ reader holds its snapshot; the third drain in the same tables, against the third without the reader.
 {deep(run)}- **the floor**: COPY into Rowlock's table, HOT update by `ctid`, durable DELETE by `ctid`; nobody looks for anything.
 - **River (Go), scaled**: River's Go client is no package of these clients; its figures from an earlier run on a like machine count times
-  what pgmq does here over what it did there.
+  what pgmq does here over what it did there; for the latency, what raw SQL does (pgmq's is that of its polling).
 - CPU of Postgres is that of all its processes; of the client, that of the adapter's process.
 """
 

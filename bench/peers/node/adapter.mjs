@@ -154,7 +154,7 @@ export async function run (peer) {
       const began = performance.now()
       const waits = []
       for (let n = 0; n < jobs; n++) {
-        await sleep(40 + n % 7 * 10)
+        await sleep(40 + n * 17 % 61)
         const before = performance.now()
         await peer.single(n)
         await ledger.until(n + 1)

@@ -139,7 +139,7 @@ class Run:
         await self.ready("latency")
         began, waits = time.perf_counter(), []
         for n in range(Config.jobs):
-            await asyncio.sleep((40 + n % 7 * 10) / 1000)
+            await asyncio.sleep((40 + n * 17 % 61) / 1000)
             before = time.perf_counter()
             await self.peer.single(n)
             await ledger.until(n + 1)

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 pub(super) type Figures = BTreeMap<&'static str, f64>;
 
 /// Every name there is, and what it means. The guide lists them too.
-pub(super) const FIGURES: [(&str, &str); 46] = [
+pub(super) const FIGURES: [(&str, &str); 47] = [
     ("seconds", "from the start to the last durable answer"),
     ("per_second", "jobs in each second"),
     (
@@ -76,6 +76,10 @@ pub(super) const FIGURES: [(&str, &str); 46] = [
     (
         "of_plain",
         "share of a plain INSERT of the same row, or of jobs without the feature",
+    ),
+    (
+        "of_prepared",
+        "share of the same transaction with a prepared INSERT",
     ),
     ("of_alone", "share of the same transaction without a job"),
     ("of_possible", "share of what handlers and machine allow"),

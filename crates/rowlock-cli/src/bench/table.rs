@@ -4,9 +4,10 @@ use super::report::{Line, Report};
 use crate::{output, say};
 
 /// How each comparison is said.
-const SHARES: [(&str, &str); 11] = [
+const SHARES: [(&str, &str); 12] = [
     ("of_floor", "of the floor"),
     ("of_plain", "of plain"),
+    ("of_prepared", "of prepared"),
     ("of_alone", "of the transaction alone"),
     ("of_possible", "of what is possible"),
     ("of_clean", "of clean"),

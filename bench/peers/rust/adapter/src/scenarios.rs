@@ -157,7 +157,7 @@ impl<P: Peer> Stage<P> {
         let mut waits = Vec::new();
         for n in 0..jobs {
             // Long enough for a worker to run dry and wait.
-            tokio::time::sleep(Duration::from_millis(40 + n % 7 * 10)).await;
+            tokio::time::sleep(Duration::from_millis(40 + n * 17 % 61)).await;
             let before = ledger.now_us();
             self.peer.single(n).await?;
             ledger.until(n + 1).await?;

@@ -1,7 +1,10 @@
-//! In the caller's own transaction, which inserts a row of its own: alone, with a job, and with a plain INSERT in place of the job.
+//! In the caller's own transaction, which inserts a row of its own: alone, with a job, and with a plain INSERT in place of the job, once
+//! prepared beforehand and once sent as the job is: a library can keep nothing prepared in a session that is not its own.
 
 use std::sync::Arc;
 use std::time::Instant;
+
+use tokio_postgres::types::Type;
 
 use super::super::Session;
 use super::super::figures::Figures;
@@ -17,12 +20,17 @@ const JOBS_MAX: u64 = 40_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum With {
     Nothing,
+    PreparedInsert,
     PlainInsert,
     Job,
 }
 
-const CASES: [(With, &str); 3] = [
+const CASES: [(With, &str); 4] = [
     (With::Nothing, "in a transaction: alone, 8 callers"),
+    (
+        With::PreparedInsert,
+        "in a transaction: and a prepared INSERT, 8 callers",
+    ),
     (
         With::PlainInsert,
         "in a transaction: and a plain INSERT, 8 callers",
@@ -38,7 +46,10 @@ pub(super) async fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
         stage.clear(session.options.history).await?;
         let (jobs, mut figures) = measure(stage, most, with).await?;
         let rate = figures.get("per_second").copied().unwrap_or(0.0);
-        for (name, other) in ["of_alone", "of_plain"].into_iter().zip(&rates) {
+        for (name, other) in ["of_alone", "of_prepared", "of_plain"]
+            .into_iter()
+            .zip(&rates)
+        {
             figures.insert(name, rate / other);
         }
         rates.push(rate);
@@ -79,14 +90,19 @@ async fn call(
 ) -> anyhow::Result<tokio_postgres::Client> {
     let own = format!("insert into {SCHEMA}.caller (n, note) values ($1, 'what the caller does')");
     let own = connection.prepare(&own).await?;
-    let plain = connection.prepare(&plain_insert()).await?;
+    let prepared = connection.prepare(&plain_insert()).await?;
     while let Some(n) = numbers.next() {
         let mut tx = connection.transaction().await?;
         tx.execute(&own, &[&signed(n)]).await?;
         match with {
             With::Nothing => {}
+            With::PreparedInsert => {
+                tx.query_one(&prepared, &[&super::payload(n, &padding)])
+                    .await?;
+            }
             With::PlainInsert => {
-                tx.query_one(&plain, &[&super::payload(n, &padding)])
+                let payload = super::payload(n, &padding);
+                tx.query_typed(&plain_insert(), &[(&payload, Type::TEXT)])
                     .await?;
             }
             With::Job => {
