@@ -56,7 +56,7 @@ begin
 end $$;
 
 -- Something came up in this queue that lies behind the cursors: tells the workers, and forgets where the last claim stopped
--- (04_claim.sql), so that a worker that starts when none was there to hear it looks from the beginning.
+-- (04_claim.sql), so that whoever follows looks from its own cursor on.
 create or replace function rowlock.rewind(queue text) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp

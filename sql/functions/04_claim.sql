@@ -124,8 +124,8 @@ $$;
 -- With `follow` (for each queue) a claim starts where the last one of the same queue stopped, whoever made it, if that is further:
 -- else each of n workers walks over what the other n - 1 have taken. That place, of priority 0 only, is kept in two sequences outside of
 -- MVCC, marked with the number of the queue because queues share them, and written only by who has the turn and left nothing
--- behind that another caller might take. It is a hint like the caller's own. Who was told to look behind its cursor does not follow;
--- who has just started and has no cursor does, and leaves what lies behind to a full scan.
+-- behind that another caller might take. It is a hint like the caller's own. Who was told to look behind its cursor does not follow,
+-- nor does who has just started.
 --
 -- How it takes them. A first statement (look) visits a bounded number of live rows in order and notes where the ones to take
 -- are; the last one writes the leases of those that are still what they were, which is a HOT update: no index mentions what it
@@ -199,7 +199,8 @@ declare
   v_look      record;             -- what it saw
   v_turn      boolean;            -- whether no other claim of this queue is under way
   v_take      tid[];              -- those of them to take,
-  v_try       tid[];              -- now
+  v_try       tid[];              -- now,
+  v_tried     integer;            -- and how many those are
   v_poison    tid[];
   v_expired   tid[];
   v_cancelled tid[];
@@ -288,6 +289,7 @@ begin
       v_taken := 0;
       while v_left > 0 and v_take <> '{}' loop
         v_try := v_take[: v_left];
+        v_tried := cardinality(v_try);
         v_take := v_take[v_left + 1 :];
         if not (v_turn and v_look.clean) then
           v_try := array(select l.ctid from rowlock.job l where l.ctid = any (v_try) and l.queue = v_name for update skip locked);
@@ -307,6 +309,8 @@ begin
             j.run_at, j.created_at, j.lease_until, j.ctid, coalesce(j.timeout_ms, (v_kinds -> j.kind ->> 'timeout_ms')::bigint),
             j.expires_at, j.tags, j.metadata, j.trace, null::timestamptz[], null::bigint[], null::integer, null::boolean, null::timestamptz;
         get diagnostics v_rows = row_count;
+        -- What somebody else holds may come back: whoever holds it may fail.
+        v_settled := v_settled and v_rows = v_tried;
         v_taken := v_taken + v_rows;
         v_left := v_left - v_rows;
         v_all := v_all - v_rows;

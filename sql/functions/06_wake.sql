@@ -12,7 +12,7 @@
 --
 -- Only workers disarm. A producer may roll back, and a sequence does not.
 --
--- Messages on the channel: "ring QUEUE" there is something to do; "schedule QUEUE" there will be, soon; "rewind QUEUE" something came up behind the cursors;
+-- Messages on the channel: "ring QUEUE" there is something to do; "schedule QUEUE" there will be, soon; "disarm QUEUE" nobody rings any more; "rewind QUEUE" something came up behind the cursors;
 -- "queue NAME" a new queue; "cancel QUEUE ID" a running job is asked to stop.
 
 -- Arms the bells of these queues. Returns a transaction id: when no older transaction is in progress (rowlock.oldest_xid), it
@@ -54,18 +54,24 @@ begin
                    order by j.run_at, j.id limit 1) n;
 end $$;
 
--- For a worker that finds more than it can take: producers need not ring for a while. It silences the bell for others on the
--- same queue too; the full scans find what they miss, and they arm again.
+-- For a worker in a flood: producers need not ring for a while. It silences the bell for others on the same queues too, so they are
+-- told: they look, and arm again when they find nothing.
 create or replace function rowlock.disarm(queues text[]) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_slot integer;
+  v_now   timestamptz := rowlock.clock();
+  v_queue record;
 begin
   perform set_config('synchronous_commit', 'off', true);
-  for v_slot in select distinct q.no % 32 from rowlock.queue q where q.name = any (queues) loop
-    perform setval(('rowlock.bell_' || v_slot)::regclass, 0);
+  for v_queue in select q.name, q.no from rowlock.queue q where q.no % 32 in (select o.no % 32 from rowlock.queue o where o.name = any (queues)) loop
+    if rowlock.is_armed(v_queue.no, v_now) then
+      perform pg_notify('@schema', 'disarm ' || v_queue.name);
+    end if;
+  end loop;
+  for v_queue in select distinct q.no % 32 as slot from rowlock.queue q where q.name = any (queues) loop
+    perform setval(('rowlock.bell_' || v_queue.slot)::regclass, 0);
   end loop;
 end $$;
 

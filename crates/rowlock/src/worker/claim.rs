@@ -29,6 +29,10 @@ const LOOK_BACK: Duration = Duration::from_millis(50);
 const LOOK_BACK_EVERY: Duration = Duration::from_millis(20);
 /// After the bell could not be armed.
 const ARM_FAILED: Duration = Duration::from_millis(100);
+/// A claim that brings so many jobs tells of a flood…
+const FLOOD: usize = 50;
+/// …in which the bell is disarmed so often: idle workers arm it again.
+const DISARM_EVERY: Duration = Duration::from_secs(1);
 /// With so many acknowledgements unsent, claiming more would only pile up.
 const UNSENT_MAX: usize = 20_000;
 
@@ -73,6 +77,7 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>) {
     let mut brought = Brought::default();
     let mut sent: Option<Asked<'_>> = None;
     let mut rung = false;
+    let mut disarmed: Option<Instant> = None;
     loop {
         let mut asked = if let Some(asked) = sent.take() {
             asked
@@ -151,9 +156,14 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>) {
         if ask_rest {
             continue;
         }
-        if brought.more && brought.jobs >= 50 && idle.may_be_armed() {
-            // The queue is flooding: nobody has to ring for a while.
-            core.disarm(&link).await;
+        if brought.jobs >= FLOOD && disarmed.is_none_or(|at| at.elapsed() >= DISARM_EVERY) {
+            // Nobody has to ring for a while: it only makes commits wait for each other.
+            disarmed = Some(Instant::now());
+            let (core, link) = (core.clone(), link.clone());
+            // Beside this loop: its answer comes after that of a claim that is under way, which only this loop takes off the connection.
+            core.clone()
+                .looking
+                .spawn(async move { core.disarm(&link).await });
         }
         if brought.jobs > 0 {
             idle.busy();
@@ -318,6 +328,9 @@ impl Core {
         mut rung: Pin<Box<Notified<'_>>>,
     ) -> bool {
         loop {
+            if self.disarmed.swap(false, Relaxed) {
+                idle.busy();
+            }
             if self.rescheduled.swap(false, Relaxed) {
                 idle.rescheduled();
             }

@@ -48,6 +48,8 @@ pub(super) struct Core {
     pub(super) low_water: AtomicUsize,
     /// Somebody rang, or something else made it worth looking at once.
     pub(super) bell: Notify,
+    /// Somebody has disarmed the bell that this worker may wait for.
+    pub(super) disarmed: AtomicBool,
     /// Somebody has scheduled a job that is due before the bell has to be armed again.
     pub(super) rescheduled: AtomicBool,
     /// Whether a bell would be heard.
@@ -117,6 +119,7 @@ impl Core {
             room: Notify::new(),
             low_water: AtomicUsize::new(0),
             bell: Notify::new(),
+            disarmed: AtomicBool::new(false),
             rescheduled: AtomicBool::new(false),
             listening: AtomicBool::new(false),
             sweep: Notify::new(),
@@ -190,13 +193,6 @@ impl Core {
     pub(super) fn rewind(&self, lane: &Lane) {
         let mut cursor = lock(&lane.cursor);
         cursor.reset();
-        self.rewinds.fetch_add(1, Relaxed);
-    }
-
-    /// The same, for one that has looked already.
-    pub(super) fn rewind_if_it_has_moved(&self, lane: &Lane) {
-        let mut cursor = lock(&lane.cursor);
-        cursor.reset_if_it_has_moved();
         self.rewinds.fetch_add(1, Relaxed);
     }
 

@@ -18,8 +18,6 @@ pub(crate) struct Cursor {
     seen: [Position; PRIORITIES],
     /// Where it was in priority 0 before it was set back.
     mark: Position,
-    /// It was set back, and may have to look at everything.
-    rewound: bool,
 }
 
 impl Default for Cursor {
@@ -27,7 +25,6 @@ impl Default for Cursor {
         Self {
             seen: [START; PRIORITIES],
             mark: START,
-            rewound: false,
         }
     }
 }
@@ -68,20 +65,12 @@ impl Cursor {
 
     fn remember(&mut self) {
         self.mark = self.mark.max(self.seen[FOLLOWED]);
-        self.rewound = true;
     }
 
-    /// Messages may have been missed. Whoever has seen nothing yet has nothing to go back to.
-    pub(crate) fn reset_if_it_has_moved(&mut self) {
-        if self.seen != [START; PRIORITIES] {
-            self.reset();
-        }
-    }
-
-    /// Whether the next scan may start where another worker's stopped: not while it looks for what came up behind it. One that has just
-    /// started may: walking over the dead rows of all jobs before it is what full scans are for.
+    /// Whether the next scan may start where another worker's stopped: not before this one has been here, and not while it looks
+    /// for what came up behind it.
     pub(crate) fn may_follow(&self) -> bool {
-        !self.rewound || self.seen[FOLLOWED] > START && self.seen[FOLLOWED] >= self.mark
+        self.seen[FOLLOWED] > START && self.seen[FOLLOWED] >= self.mark
     }
 
     pub(crate) fn write_to(&self, at: &mut Vec<Micros>, id: &mut Vec<i64>) {
@@ -125,11 +114,7 @@ mod tests {
     #[test]
     fn it_follows_others_unless_it_was_set_back() {
         let mut cursor = Cursor::default();
-        assert!(cursor.may_follow(), "it has just started");
-        cursor.reset_if_it_has_moved();
-        assert!(cursor.may_follow(), "it has not been anywhere");
-        cursor.reset();
-        assert!(!cursor.may_follow(), "something is behind, who knows where");
+        assert!(!cursor.may_follow(), "it has not looked itself");
         cursor.claimed(0, Micros(10), 1);
         assert!(cursor.may_follow());
         cursor.reset();

@@ -7,6 +7,8 @@ pub(super) enum Message<'a> {
     Ring(&'a str),
     /// There will be, soon: whoever waits is to ask when.
     Schedule(&'a str),
+    /// Nobody rings for this queue any more, until somebody arms its bell again.
+    Disarm(&'a str),
     /// Something came up behind the cursors of this queue.
     Rewind(&'a str),
     /// There is a new queue.
@@ -24,6 +26,7 @@ impl<'a> Message<'a> {
         match verb {
             "ring" => Some(Self::Ring(rest)),
             "schedule" => Some(Self::Schedule(rest)),
+            "disarm" => Some(Self::Disarm(rest)),
             "rewind" => Some(Self::Rewind(rest)),
             "queue" => Some(Self::Queue(rest)),
             // A queue may have spaces in its name; the id is the last word.

@@ -73,8 +73,8 @@ pub(super) async fn wake_loop(core: Arc<Core>, link: Arc<Link>, mut ears: Unboun
             () = core.stopped.cancelled() => return,
         };
         let Some(ear) = ear else { return };
-        // Whatever was rung for while nobody listened.
-        core.catch_up();
+        // Whatever was rung for while nobody listened: look once at everything.
+        core.wake_all();
         tokio::select! {
             () = core.listen(&link, ear) => core.listening.store(false, Relaxed),
             () = core.stopped.cancelled() => return,
@@ -137,6 +137,12 @@ impl Core {
                     self.bell.notify_waiters();
                 }
             }
+            Message::Disarm(queue) => {
+                if self.lane_of(queue).is_some() {
+                    self.disarmed.store(true, Relaxed);
+                    self.bell.notify_waiters();
+                }
+            }
             Message::Rewind(queue) => {
                 if let Some(number) = self.lane_of(queue) {
                     self.rewind(&self.lane(number));
@@ -155,14 +161,6 @@ impl Core {
             }
             Message::Ping(_) => {}
         }
-    }
-
-    /// Messages may have been missed: makes the claim loop look at once, and at everything, if this worker has looked before.
-    fn catch_up(&self) {
-        for lane in self.lanes() {
-            self.rewind_if_it_has_moved(&lane);
-        }
-        self.bell.notify_waiters();
     }
 
     /// Makes the claim loop look at once, from the start of every queue.

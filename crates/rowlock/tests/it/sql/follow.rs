@@ -74,10 +74,9 @@ async fn a_claim_may_start_where_the_last_one_stopped() {
     assert_eq!(rows(pg, &claim("null", 100, true)).await, text(&more));
 }
 
-/// A worker that starts when none was there has no cursor of its own, and starts where the last claim stopped. What was given back
-/// meanwhile lies before that.
+/// What was given back lies before the place where the last claim stopped.
 #[tokio::test]
-async fn who_gives_jobs_back_makes_the_next_worker_look_from_the_start() {
+async fn who_gives_jobs_back_makes_the_next_one_look_from_its_own_cursor() {
     let own = installed().await;
     let pg = &own.pg;
     let jobs = enqueue(pg, 6).await;
@@ -99,6 +98,6 @@ async fn who_gives_jobs_back_makes_the_next_worker_look_from_the_start() {
     assert_eq!(
         rows(pg, follow).await,
         [given_back.to_string()],
-        "nobody listens, and it is found all the same"
+        "that place is forgotten"
     );
 }

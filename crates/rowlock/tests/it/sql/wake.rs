@@ -72,11 +72,26 @@ async fn an_enqueue_rings_only_while_somebody_is_armed() {
             "begin; select rowlock.enqueue('k'); rollback",
             "it was rolled back",
         ),
-        ("select rowlock.disarm('{default}')", "disarming"),
-        ("select rowlock.enqueue('k')", "the bell was disarmed"),
     ] {
         run(pg, sql).await;
         assert_eq!(ear.heard_so_far("rowlock").await, [""; 0], "{why}: {sql}");
+    }
+    run(pg, "select rowlock.disarm('{default}')").await;
+    assert_eq!(
+        ear.heard_so_far("rowlock").await,
+        ["disarm default"],
+        "those who wait are told"
+    );
+    for sql in [
+        "select rowlock.enqueue('k')",
+        "select rowlock.disarm('{default}')",
+    ] {
+        run(pg, sql).await;
+        assert_eq!(
+            ear.heard_so_far("rowlock").await,
+            [""; 0],
+            "it is disarmed: {sql}"
+        );
     }
 }
 
