@@ -124,6 +124,7 @@ async fn enqueue() {
             "plain INSERT, 3 producers, a worker busy",
             "one by one, 3 producers, a worker busy",
             "in a transaction: alone, 8 callers",
+            "in a transaction: and a prepared INSERT, 8 callers",
             "in a transaction: and a plain INSERT, 8 callers",
             "in a transaction: and a job, 8 callers",
             "plain INSERT of 100 rows, 1 producer",
