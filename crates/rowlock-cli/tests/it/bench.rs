@@ -138,7 +138,7 @@ async fn enqueue() {
             assert_figures(line, &["of_plain"]);
         }
     }
-    assert_figures(&lines[8], &["of_plain", "of_alone"]);
+    assert_figures(&lines[9], &["of_plain", "of_prepared", "of_alone"]);
 }
 
 #[tokio::test]
