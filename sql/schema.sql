@@ -461,6 +461,10 @@ CREATE FUNCTION rowlock.is_armed(queue_no integer, until timestamp with time zon
     LANGUAGE sql
     RETURN ((queue_no < 0) OR ((pg_sequence_last_value((('rowlock.bell_'::text || (queue_no % 32)))::regclass))::numeric > (EXTRACT(epoch FROM until) * (1000)::numeric)));
 
+CREATE FUNCTION rowlock.is_sound(kind text, payload jsonb, priority integer, max_payload_bytes integer) RETURNS boolean
+    LANGUAGE sql STABLE
+    RETURN ((kind <> ''::text) AND (octet_length(kind) <= 200) AND (kind !~ '[[:cntrl:]]'::text) AND ((priority >= '-4'::integer) AND (priority <= 4)) AND (jsonb_typeof(payload) = 'object'::text) AND (pg_column_size(payload) <= (max_payload_bytes / 4)));
+
 CREATE SEQUENCE rowlock.job_id
     START WITH 1
     INCREMENT BY 1

@@ -96,6 +96,13 @@ begin
   end if;
 end $$;
 
+-- Whether one look is enough to see that a job breaks no rule; if not, it is worth asking which. A payload is suspected for its size before
+-- it is measured. It is inlined (so it has no SET clause).
+create or replace function rowlock.is_sound(kind text, payload jsonb, priority integer, max_payload_bytes integer) returns boolean
+  language sql stable
+  return kind <> '' and octet_length(kind) <= 200 and kind !~ '[[:cntrl:]]' and priority between -4 and 4
+    and jsonb_typeof(payload) = 'object' and pg_column_size(payload) <= max_payload_bytes / 4;
+
 -- Whether somebody waits for the bell of a queue, or may, until after this time. It is inlined (so it has no SET clause).
 create or replace function rowlock.is_armed(queue_no integer, until timestamptz) returns boolean
   language sql volatile
@@ -115,13 +122,13 @@ begin
 end $$;
 
 -- Tells the workers of a queue that jobs were put there by COPY, straight into the table. Call it in the same transaction,
--- after the COPY.
+-- after the COPY. Nobody knows when those are due, so whoever waits is told to look and to ask.
 create or replace function rowlock.announce(queue text) returns void
   language sql volatile security definer
   set search_path = pg_catalog, pg_temp
 as $$
-  with due as materialized (select rowlock.clock() as now)
-  select rowlock.ring((rowlock.ensure_queue(queue)).no, queue, now, now) from due
+  with q as materialized (select (rowlock.ensure_queue(queue)).no, rowlock.clock() as now)
+  select rowlock.ring(no, queue, due, now) from q, lateral (values (now), (now + interval '1 ms')) as d (due)
 $$;
 
 -- The whole of enqueueing, for jobs of one queue given as parallel arrays: what the library calls. All but the first three
@@ -317,10 +324,7 @@ declare
   v_queue   rowlock.queue := rowlock.ensure_queue(enqueue.queue);
   v_options jsonb;
 begin
-  -- One look at all rules; only when one may be broken it is worth asking which.
-  if (kind <> '' and octet_length(kind) <= 200 and kind !~ '[[:cntrl:]]'
-      and jsonb_typeof(payload) = 'object' and pg_column_size(payload) <= v_queue.max_payload_bytes / 4
-      and priority between -4 and 4 and num_nonnulls(run_at, delay) = 0) is not true then
+  if (rowlock.is_sound(kind, payload, priority, v_queue.max_payload_bytes) and num_nonnulls(run_at, delay) = 0) is not true then
     perform rowlock.check_name('kind', kind);
     perform rowlock.check_payload(payload, v_queue.max_payload_bytes);
     if priority is null or priority not between -4 and 4 then
@@ -354,7 +358,7 @@ begin
   end if;
 
   if rowlock.is_armed(v_queue.no, greatest(run_at, v_now)) then
-    perform pg_notify('@schema', case when run_at <= v_now then 'ring ' else 'schedule ' end || queue);
+    perform rowlock.ring(v_queue.no, queue, run_at, v_now);
   end if;
 end $$;
 
@@ -374,15 +378,13 @@ begin
   insert into rowlock.job as j (queue, kind, payload, priority, created_at, run_at)
   select queue, kind, payload, priority, v_now, v_now
     from rowlock.queue q
-   where q.name = queue
-     and kind <> '' and octet_length(kind) <= 200 and kind !~ '[[:cntrl:]]' and priority between -4 and 4
-     and jsonb_typeof(payload) = 'object' and pg_column_size(payload) <= q.max_payload_bytes / 4
+   where q.name = queue and rowlock.is_sound(kind, payload, priority, q.max_payload_bytes)
   returning j.id, (select q.no from rowlock.queue q where q.name = queue) into v_id, v_no;
   if not found then
     return (select e.id from rowlock.enqueue(kind, payload, queue, priority) e);
   end if;
   if rowlock.is_armed(v_no, v_now) then
-    perform pg_notify('@schema', 'ring ' || queue);
+    perform rowlock.ring(v_no, queue, v_now, v_now);
   end if;
   return v_id;
 end $$;

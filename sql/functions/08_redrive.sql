@@ -198,8 +198,8 @@ begin
     redriven := redriven + v_done;
     duplicates := duplicates + cardinality(v_each.ids) - v_done;
     -- None of them runs before now, so they lie ahead of the cursors as newly enqueued jobs do.
-    if v_done > 0 and v_each.run_ats[1] <= v_now then
-      perform rowlock.ring((rowlock.ensure_queue(v_each.queue)).no, v_each.queue, v_now, v_now);
+    if v_done > 0 then
+      perform rowlock.ring((rowlock.ensure_queue(v_each.queue)).no, v_each.queue, v_each.run_ats[1], v_now);
     end if;
   end loop;
   next := v_batch.next || jsonb_build_object('start_at',

@@ -113,8 +113,8 @@ begin
     end if;
   end loop;
 
-  if replayed > 0 and v_start <= v_now then
-    perform rowlock.ring((rowlock.ensure_queue(c_queue)).no, c_queue, v_now, v_now);
+  if replayed > 0 then
+    perform rowlock.ring((rowlock.ensure_queue(c_queue)).no, c_queue, v_start, v_now);
   end if;
   next := case when v_from < v_before then jsonb_build_object('finished_at', v_from, 'id', v_id, 'before', v_before, 'start_at',
     v_start + case when rate is null then interval '0' else make_interval(secs => v_taken / rate) end) end;

@@ -3,9 +3,8 @@
 -- Its function takes one more argument now.
 drop function if exists rowlock.ring(integer, text, timestamptz);
 
--- At the end of each round vacuum gives empty pages at the end of a table back to the system, and locks everybody out while it does:
--- claims and enqueues were seen to wait for 0.2 to 1.6 s. A queue needs the same pages again in a moment. (Who has had a
--- backlog of millions and wants the space back: vacuum (truncate on).)
+-- At the end of each round vacuum gives empty pages at the end of a table back to the system, and locks everybody out while it does.
+-- A queue needs the same pages again in a moment. (Who has had a backlog of millions and wants the space back: vacuum (truncate on).)
 alter table rowlock.job set (vacuum_truncate = off);
 alter table rowlock.worker set (vacuum_truncate = off);
 alter table rowlock.table_batch set (vacuum_truncate = off);

@@ -29,7 +29,7 @@ const LOOK_BACK: Duration = Duration::from_millis(50);
 const LOOK_BACK_EVERY: Duration = Duration::from_millis(20);
 /// After the bell could not be armed.
 const ARM_FAILED: Duration = Duration::from_millis(100);
-/// A claim that brings so many jobs tells of a flood…
+/// A claim that brings so many jobs of one queue tells of a flood…
 const FLOOD: usize = 50;
 /// …in which the bell is disarmed so often: idle workers arm it again.
 const DISARM_EVERY: Duration = Duration::from_secs(1);
@@ -150,20 +150,21 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>) {
                 asked.rows = Box::pin(ready(early));
             }
         }
+        let flooded = answer.queues_with(FLOOD);
         core.take_in(answer, how);
         fill_slots(&core);
-
-        if ask_rest {
-            continue;
-        }
-        if brought.jobs >= FLOOD && disarmed.is_none_or(|at| at.elapsed() >= DISARM_EVERY) {
+        if !flooded.is_empty() && disarmed.is_none_or(|at| at.elapsed() >= DISARM_EVERY) {
             // Nobody has to ring for a while: it only makes commits wait for each other.
             disarmed = Some(Instant::now());
             let (core, link) = (core.clone(), link.clone());
             // Beside this loop: its answer comes after that of a claim that is under way, which only this loop takes off the connection.
             core.clone()
                 .looking
-                .spawn(async move { core.disarm(&link).await });
+                .spawn(async move { core.disarm(&link, flooded).await });
+        }
+
+        if ask_rest {
+            continue;
         }
         if brought.jobs > 0 {
             idle.busy();
@@ -390,8 +391,7 @@ impl Core {
         Ok((rows.first().map_or(0, |r| r.get(0)), due))
     }
 
-    async fn disarm(&self, link: &Link) {
-        let queues = self.queue_names();
+    async fn disarm(&self, link: &Link, queues: Vec<String>) {
         let _ = self
             .look(
                 link,

@@ -84,6 +84,12 @@ impl Answer {
         jobs.filter(crashed).count()
     }
 
+    /// The queues that brought at least so many.
+    pub(super) fn queues_with(&self, jobs: usize) -> Vec<String> {
+        let many = self.parts.iter().filter(|p| p.jobs.len() >= jobs);
+        many.map(|p| p.lane.queue.to_string()).collect()
+    }
+
     pub(super) fn parked(&self) -> i32 {
         self.parts.iter().map(|p| p.parked).sum()
     }

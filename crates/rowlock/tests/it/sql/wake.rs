@@ -51,8 +51,8 @@ async fn an_enqueue_rings_only_while_somebody_is_armed() {
         .expect("loaded");
     assert_eq!(
         ear.heard_so_far("rowlock").await,
-        ["ring default"],
-        "COPY rings too"
+        ["ring default", "schedule default"],
+        "COPY rings too, and nobody knows when those are due"
     );
 
     for (sql, why) in [
