@@ -124,8 +124,8 @@ $$;
 -- With `follow` (for each queue) a claim starts where the last one of the same queue stopped, whoever made it, if that is further:
 -- else each of n workers walks over what the other n - 1 have taken. That place, of priority 0 only, is kept in two sequences outside of
 -- MVCC, marked with the number of the queue because queues share them, and written only by who has the turn and left nothing
--- behind that another caller might take. It is a hint like the caller's own. Who was told to look behind its cursor does not follow,
--- nor does who has just started.
+-- behind that another caller might take. It is a hint like the caller's own. Who was told to look behind its cursor does not follow.
+-- Who has just started does: it would walk over all that was finished since vacuum last came by, 0.3 s for 600,000 jobs.
 --
 -- How it takes them. A first statement (look) visits a bounded number of live rows in order and notes where the ones to take
 -- are; the last one writes the leases of those that are still what they were, which is a HOT update: no index mentions what it

@@ -18,6 +18,8 @@ pub(crate) struct Cursor {
     seen: [Position; PRIORITIES],
     /// Where it was in priority 0 before it was set back.
     mark: Position,
+    /// It was set back, and is not where it was yet.
+    back: bool,
 }
 
 impl Default for Cursor {
@@ -25,6 +27,7 @@ impl Default for Cursor {
         Self {
             seen: [START; PRIORITIES],
             mark: START,
+            back: false,
         }
     }
 }
@@ -41,6 +44,7 @@ impl Cursor {
     pub(crate) fn claimed(&mut self, priority: i16, run_at: Micros, id: i64) {
         let at = &mut self.seen[Self::place(priority)];
         *at = (*at).max((run_at, id));
+        self.moved_on();
     }
 
     /// The claim passed over rows up to here.
@@ -48,6 +52,7 @@ impl Cursor {
         for ((mine, at), id) in self.seen.iter_mut().zip(at).zip(id) {
             *mine = (*mine).max((*at, *id));
         }
+        self.moved_on();
     }
 
     /// A full scan took a job behind us and had no room for more: go on from there.
@@ -65,12 +70,16 @@ impl Cursor {
 
     fn remember(&mut self) {
         self.mark = self.mark.max(self.seen[FOLLOWED]);
+        self.back = true;
     }
 
-    /// Whether the next scan may start where another worker's stopped: not before this one has been here, and not while it looks
-    /// for what came up behind it.
+    fn moved_on(&mut self) {
+        self.back &= self.seen[FOLLOWED] == START || self.seen[FOLLOWED] < self.mark;
+    }
+
+    /// Whether the next scan may start where another worker's stopped: not while this one looks for what came up behind it.
     pub(crate) fn may_follow(&self) -> bool {
-        self.seen[FOLLOWED] > START && self.seen[FOLLOWED] >= self.mark
+        !self.back
     }
 
     pub(crate) fn write_to(&self, at: &mut Vec<Micros>, id: &mut Vec<i64>) {
@@ -114,7 +123,11 @@ mod tests {
     #[test]
     fn it_follows_others_unless_it_was_set_back() {
         let mut cursor = Cursor::default();
-        assert!(!cursor.may_follow(), "it has not looked itself");
+        assert!(cursor.may_follow(), "others have been here before it");
+        cursor.reset();
+        assert!(!cursor.may_follow(), "it was set back before it began");
+        cursor.claimed(4, Micros(10), 1);
+        assert!(!cursor.may_follow(), "that says nothing of priority 0");
         cursor.claimed(0, Micros(10), 1);
         assert!(cursor.may_follow());
         cursor.reset();

@@ -184,12 +184,13 @@ impl WorkerHandle {
     /// Waits until a look at every queue found nothing ready while no job was running or waiting to be acknowledged.
     pub async fn drained(&self) {
         let _waiting = Draining::new(&self.core);
-        // The first time may have been fooled by a cursor; the second looks from the start of every queue.
-        for _ in 0..2 {
+        // The first time may have been fooled by a cursor; the second looks from the start of every queue, which may take a while where
+        // vacuum is held back.
+        for look in [Core::wake, Core::wake_all] {
             let drained = self.core.drained.notified();
             tokio::pin!(drained);
             drained.as_mut().enable();
-            self.core.wake_all();
+            look(&self.core);
             tokio::select! {
                 () = drained => {}
                 _ = self.stopped() => return,

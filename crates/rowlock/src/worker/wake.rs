@@ -67,14 +67,17 @@ where
 
 /// Listens until the worker is stopped.
 pub(super) async fn wake_loop(core: Arc<Core>, link: Arc<Link>, mut ears: UnboundedReceiver<Ear>) {
+    // Whatever was said while nobody listened is unknown: from the second connection on, look once at everything. Who has just
+    // started has nothing to look at again.
+    let mut look: fn(&Core) = Core::wake;
     loop {
         let ear = tokio::select! {
             ear = ears.recv() => ear,
             () = core.stopped.cancelled() => return,
         };
         let Some(ear) = ear else { return };
-        // Whatever was rung for while nobody listened: look once at everything.
-        core.wake_all();
+        look(&core);
+        look = Core::wake_all;
         tokio::select! {
             () = core.listen(&link, ear) => core.listening.store(false, Relaxed),
             () = core.stopped.cancelled() => return,
@@ -163,11 +166,16 @@ impl Core {
         }
     }
 
+    /// Makes the claim loop look at once.
+    pub(super) fn wake(&self) {
+        self.bell.notify_waiters();
+    }
+
     /// Makes the claim loop look at once, from the start of every queue.
     pub(super) fn wake_all(&self) {
         for lane in self.lanes() {
             self.rewind(&lane);
         }
-        self.bell.notify_waiters();
+        self.wake();
     }
 }
