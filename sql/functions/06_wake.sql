@@ -1,7 +1,7 @@
 -- The doorbell: how an idle worker hears of a new job at once, without every enqueue paying for a NOTIFY.
 --
 -- A worker that has run dry polls for a moment, then arms the bell of its queues until some seconds ahead, and waits for NOTIFY
--- messages on the channel named as the schema, until it is time to arm again. An enqueue rings only while the bell is armed
+-- messages on the channel named as the schema, until it is time to arm again, or jobs come in a flood. An enqueue rings only while the bell is armed
 -- (rowlock.ring). A job that is scheduled rings when it is stored, if it is due before the bell has to be armed again; a later
 -- one is seen by whoever arms then.
 --

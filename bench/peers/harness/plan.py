@@ -27,7 +27,7 @@ class Step:
         }.get(self.scenario, self.scenario)
 
 
-def steps(systems, rounds, scale=1.0, jobs=None, backlog=0, only_scenarios=None, samples=60):
+def steps(systems, rounds, scale=1.0, jobs=None, backlog=0, only_scenarios=None, samples=200):
     """All steps. Scenario by scenario within a round, systems interleaved within a scenario."""
     planned = []
     for number in range(1, rounds + 1):
@@ -58,10 +58,10 @@ def one(number, system, scenario, scale, jobs, backlog, samples):
     if scenario not in system.scenarios:
         return None
     if scenario in ("drain", "pinned"):
-        # The churn, held up or not, once; later rounds repeat the plain drain.
-        if scenario == "pinned" and number > 1:
+        # The churn, held up or not, once; later rounds repeat the plain drain. Ours is what a bar is about, and quick: with each.
+        churned = "pinned" in system.scenarios and (number == 1 or system.name == "rowlock")
+        if scenario == "pinned" and not churned:
             return None
-        churned = number == 1 and "pinned" in system.scenarios
         settings = {"JOBS": count(system.drain), "ROUNDS": CHURN if churned else 1, "PRODUCERS": 4}
         return Step(number, system, scenario, settings, pinned=scenario == "pinned")
     if scenario in ("single8", "single32", "busy8", "busy32"):

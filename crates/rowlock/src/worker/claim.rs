@@ -16,6 +16,7 @@ use super::core::{Core, lock};
 use super::idle::{ARMED_FOR, Idle, Step};
 use super::intake::{Answer, Taken};
 use super::pace::Pace;
+use super::rings::Rings;
 use super::run::fill_slots;
 use super::slots::Wanted;
 use crate::db::Link;
@@ -23,15 +24,11 @@ use crate::error::Result;
 
 /// Queues in one claim statement; more of them are asked in turn.
 const LANES_PER_CLAIM: usize = 64;
-/// Rows commit out of order by about this much under load…
-const LOOK_BACK: Duration = Duration::from_millis(50);
-/// …and so often a busy worker looks back for them.
-const LOOK_BACK_EVERY: Duration = Duration::from_millis(20);
 /// After the bell could not be armed.
 const ARM_FAILED: Duration = Duration::from_millis(100);
 /// A claim that brings so many jobs of one queue tells of a flood…
 const FLOOD: usize = 50;
-/// …in which the bell is disarmed so often: idle workers arm it again.
+/// …in which the bell is disarmed so often, even if nobody is heard to ring: idle workers arm it again.
 const DISARM_EVERY: Duration = Duration::from_secs(1);
 /// With so many acknowledgements unsent, claiming more would only pile up.
 const UNSENT_MAX: usize = 20_000;
@@ -73,10 +70,10 @@ struct Brought {
 pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>) {
     let mut idle = Idle::new(core.config.poll);
     let mut pace = Pace::new(core.config.ahead_max);
-    let mut looked_back = Instant::now();
     let mut brought = Brought::default();
     let mut sent: Option<Asked<'_>> = None;
     let mut rung = false;
+    let mut rings = Rings::default();
     let mut disarmed: Option<Instant> = None;
     loop {
         let mut asked = if let Some(asked) = sent.take() {
@@ -87,16 +84,13 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>) {
                 return;
             };
             if core.new_lanes.swap(false, Relaxed) {
-                idle.busy();
+                idle.disarmed();
             }
             let look_back = if brought.more {
                 // The last one stopped for its own bound, not at the end: looking back again would lead to the same place.
                 Duration::ZERO
-            } else if idle.may_be_armed() || looked_back.elapsed() >= LOOK_BACK_EVERY {
-                looked_back = Instant::now();
-                idle.look_back().max(LOOK_BACK)
             } else {
-                Duration::ZERO
+                idle.look_back(Instant::now())
             };
             brought = Brought::default();
             core.ask(&link, wanted, look_back)
@@ -150,12 +144,20 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>) {
                 asked.rows = Box::pin(ready(early));
             }
         }
-        let flooded = answer.queues_with(FLOOD);
+        // Those of which many came at once; or all that brought something, if whoever commits rings that often.
+        let too_loud = rings.too_many(core.rings.load(Relaxed), Instant::now());
+        let flooded = answer.queues_with(if too_loud { 1 } else { FLOOD });
         core.take_in(answer, how);
         fill_slots(&core);
-        if !flooded.is_empty() && disarmed.is_none_or(|at| at.elapsed() >= DISARM_EVERY) {
+        if !flooded.is_empty() {
+            idle.flooded(Instant::now());
+        }
+        if !flooded.is_empty()
+            && (too_loud || disarmed.is_none_or(|at| at.elapsed() >= DISARM_EVERY))
+        {
             // Nobody has to ring for a while: it only makes commits wait for each other.
             disarmed = Some(Instant::now());
+            idle.disarmed();
             let (core, link) = (core.clone(), link.clone());
             // Beside this loop: its answer comes after that of a claim that is under way, which only this loop takes off the connection.
             core.clone()
@@ -177,7 +179,7 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>) {
                 return;
             }
             core.tell_if_drained();
-            if rung && idle.may_be_armed() {
+            if rung && idle.is_quiet(Instant::now()) {
                 // What somebody rang for may lie behind the cursors.
                 core.sweep.notify_one();
             }
@@ -330,7 +332,7 @@ impl Core {
     ) -> bool {
         loop {
             if self.disarmed.swap(false, Relaxed) {
-                idle.busy();
+                idle.disarmed();
             }
             if self.rescheduled.swap(false, Relaxed) {
                 idle.rescheduled();

@@ -76,6 +76,8 @@ pub(super) struct Core {
     /// Counts the times that cursors were set back, so that a claim under way does not undo it. Read and changed under the lock of
     /// the cursor it is about.
     pub(super) rewinds: AtomicU64,
+    /// How often somebody has rung.
+    pub(super) rings: AtomicU64,
     /// The tasks that claim.
     pub(super) looking: TaskTracker,
     /// Claim no more.
@@ -132,6 +134,7 @@ impl Core {
             draining: AtomicUsize::new(0),
             new_lanes: AtomicBool::new(false),
             rewinds: AtomicU64::new(0),
+            rings: AtomicU64::new(0),
             looking: TaskTracker::new(),
             stopping: CancellationToken::new(),
             hurry: CancellationToken::new(),

@@ -1,5 +1,6 @@
 //! Idle: what a worker does when a claim found nothing. Spin for a moment, arm the bell, make sure that nobody was missed, then
-//! wait. Pure: it is told the time and answers with the next step. See `sql/functions/06_wake.sql` for why each step is there.
+//! wait. Once armed it stays so while jobs come and go, until there are too many. Pure: it is told the time and answers with the next
+//! step. See `sql/functions/06_wake.sql` for why each step is there.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,19 @@ const SPIN_FIRST: Duration = Duration::from_millis(1);
 /// …and after this long later…
 const SPIN_MOST: Duration = Duration::from_millis(2);
 /// …and for this long in all. Short: whoever comes while the bell is not armed yet waits for the next poll.
-const SPIN_FOR: Duration = Duration::from_millis(8);
+const SPIN_FOR: Duration = Duration::from_millis(3);
+/// After a flood, for this long: it may go on, and then nobody should have to ring.
+const SPIN_AFTER_FLOOD: Duration = Duration::from_millis(20);
+/// A flood is over after this long.
+const FLOOD_FOR: Duration = Duration::from_secs(1);
+/// A queue that brought nothing for so long is quiet.
+const QUIET_AFTER: Duration = Duration::from_millis(8);
+/// Rows commit out of order by about this much under load…
+const LOOK_BACK: Duration = Duration::from_millis(50);
+/// …and so often a busy worker looks back for them.
+const LOOK_BACK_EVERY: Duration = Duration::from_millis(20);
+/// In a quiet queue there is time to look further.
+const LOOK_FAR_BACK: Duration = Duration::from_secs(1);
 /// How long one arming lasts. A dead worker's lapses by itself.
 pub(super) const ARMED_FOR: Duration = Duration::from_secs(10);
 /// It is renewed when this much of it is over, so that it never lapses under one that waits.
@@ -37,7 +50,7 @@ pub(super) enum Step {
 
 #[derive(Debug, Clone, Copy)]
 enum Phase {
-    /// There was work a moment ago.
+    /// The bell is not armed, or not for this worker. There was work a moment ago.
     Spinning {
         since: Option<Instant>,
         wait: Duration,
@@ -61,6 +74,11 @@ pub(super) struct Idle {
     phase: Phase,
     /// How often to look where no bell is heard.
     poll: Duration,
+    /// Since when claims have brought nothing.
+    dry: Option<Instant>,
+    /// When there was a flood.
+    flooded: Option<Instant>,
+    looked_back: Option<Instant>,
 }
 
 impl Idle {
@@ -68,6 +86,9 @@ impl Idle {
         Self {
             phase: Self::SPIN,
             poll,
+            dry: None,
+            flooded: None,
+            looked_back: None,
         }
     }
 
@@ -76,18 +97,38 @@ impl Idle {
         wait: SPIN_FIRST,
     };
 
-    /// A claim brought work.
+    /// A claim brought work. A bell that is armed stays so: whoever comes next rings.
     pub(super) fn busy(&mut self) {
+        self.dry = None;
+        if let Phase::Spinning { .. } = self.phase {
+            self.phase = Self::SPIN;
+        }
+    }
+
+    /// Jobs come in such numbers that ringing for them only makes commits wait for each other.
+    pub(super) fn flooded(&mut self, now: Instant) {
+        self.flooded = Some(now);
+    }
+
+    /// Nobody rings any more, or not for all queues.
+    pub(super) fn disarmed(&mut self) {
         self.phase = Self::SPIN;
     }
 
     /// A claim brought nothing. `listening`: whether a bell would be heard; `luck` in 0..1 spreads the polls of many workers.
     pub(super) fn empty(&mut self, now: Instant, listening: bool, luck: f64) -> Step {
         let poll = self.poll.mul_f64(0.75 + 0.5 * luck);
+        self.dry.get_or_insert(now);
+        let flood = self.flooded.map(|at| now.duration_since(at));
+        let spin_for = if flood.is_some_and(|ago| ago < FLOOD_FOR) {
+            SPIN_AFTER_FLOOD
+        } else {
+            SPIN_FOR
+        };
         match &mut self.phase {
             Phase::Spinning { since, wait } => {
                 let since = *since.get_or_insert(now);
-                if now.duration_since(since) < SPIN_FOR {
+                if now.duration_since(since) < spin_for {
                     let step = Step::Wait(*wait);
                     *wait = (*wait * 2).min(SPIN_MOST);
                     step
@@ -173,22 +214,30 @@ impl Idle {
         }
     }
 
-    /// Whether the bell was armed and may still be.
-    pub(super) fn may_be_armed(&self) -> bool {
-        !matches!(self.phase, Phase::Spinning { .. })
-    }
-
     /// Whether whoever commits now rings.
     pub(super) fn is_parked(&self) -> bool {
         matches!(self.phase, Phase::Parked { .. })
     }
 
-    /// How far back a claim should look, for rows that were committed out of order: further when there is time.
-    pub(super) fn look_back(&self) -> Duration {
-        match self.phase {
-            Phase::Spinning { .. } => Duration::from_millis(100),
-            _ => Duration::from_secs(1),
+    /// Whether claims have brought nothing for a while.
+    pub(super) fn is_quiet(&self, now: Instant) -> bool {
+        self.dry
+            .is_some_and(|since| now.duration_since(since) >= QUIET_AFTER)
+    }
+
+    /// How far back the next claim should look, for rows that were committed out of order: further when there is time, and a little with
+    /// each claim after which it may wait for long.
+    pub(super) fn look_back(&mut self, now: Instant) -> Duration {
+        let far = self.is_quiet(now);
+        let lately = self
+            .looked_back
+            .is_some_and(|at| now.duration_since(at) < LOOK_BACK_EVERY);
+        let again_soon = self.dry.is_none() || matches!(self.phase, Phase::Spinning { .. });
+        if again_soon && lately {
+            return Duration::ZERO;
         }
+        self.looked_back = Some(now);
+        if far { LOOK_FAR_BACK } else { LOOK_BACK }
     }
 }
 
@@ -283,6 +332,65 @@ mod tests {
         idle.settled();
         now += ASK_EVERY;
         assert_eq!(idle.empty(now, true, 0.5), Step::Arm);
+    }
+
+    #[test]
+    fn a_bell_that_is_armed_stays_armed_while_jobs_come_and_go() {
+        let (mut idle, mut now) = (Idle::new(POLL), Instant::now());
+        until_parked(&mut idle, &mut now, 1);
+        for _ in 0..100 {
+            now += Duration::from_millis(5);
+            idle.busy();
+            assert!(matches!(idle.empty(now, true, 0.5), Step::WaitAndArm(_)));
+        }
+        idle.disarmed();
+        assert!(matches!(idle.empty(now, true, 0.5), Step::Wait(_)));
+        assert_eq!(until_parked(&mut idle, &mut now, 1).last(), Some(&"settle"));
+    }
+
+    #[test]
+    fn a_worker_that_was_busy_for_long_arms_again_and_settles() {
+        let (mut idle, mut now) = (Idle::new(POLL), Instant::now());
+        until_parked(&mut idle, &mut now, 1);
+        now += ARMED_FOR;
+        idle.busy();
+        let did = until_parked(&mut idle, &mut now, 1);
+        assert_eq!(did, ["arm", "settle"]);
+    }
+
+    #[test]
+    fn after_a_flood_it_polls_for_longer_before_it_arms() {
+        let spun = |flood: bool| {
+            let (mut idle, mut now) = (Idle::new(POLL), Instant::now());
+            let began = now;
+            if flood {
+                idle.flooded(now);
+            }
+            while idle.empty(now, true, 0.5) != Step::Arm {
+                now += SPIN_MOST;
+            }
+            now.duration_since(began)
+        };
+        assert!(spun(false) <= SPIN_FOR + SPIN_MOST, "{:?}", spun(false));
+        assert!(spun(true) >= SPIN_AFTER_FLOOD, "{:?}", spun(true));
+    }
+
+    #[test]
+    fn it_looks_back_after_each_wait_and_far_when_it_is_quiet() {
+        let (mut idle, mut now) = (Idle::new(POLL), Instant::now());
+        assert_eq!(idle.look_back(now), LOOK_BACK, "nobody has looked yet");
+        idle.busy();
+        assert_eq!(idle.look_back(now), Duration::ZERO, "it has just looked");
+        now += LOOK_BACK_EVERY;
+        assert_eq!(idle.look_back(now), LOOK_BACK);
+        idle.empty(now, true, 0.5);
+        assert_eq!(idle.look_back(now), Duration::ZERO, "it polls again soon");
+        idle.armed(now, now, 7, None);
+        assert_eq!(idle.look_back(now), LOOK_BACK, "it may wait for long now");
+        now += QUIET_AFTER;
+        assert_eq!(idle.look_back(now), LOOK_FAR_BACK);
+        idle.busy();
+        assert_eq!(idle.look_back(now), Duration::ZERO);
     }
 
     /// Who comes before the bell is armed waits for no longer than this.

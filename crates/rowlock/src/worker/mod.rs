@@ -21,6 +21,7 @@ mod message;
 mod outcome;
 mod pace;
 mod registry;
+mod rings;
 mod run;
 mod signals;
 mod slots;

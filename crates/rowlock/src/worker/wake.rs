@@ -131,6 +131,7 @@ impl Core {
         match *message {
             Message::Ring(queue) => {
                 if self.lane_of(queue).is_some() {
+                    self.rings.fetch_add(1, Relaxed);
                     self.bell.notify_waiters();
                 }
             }

@@ -132,6 +132,110 @@ async fn a_function_whose_arguments_have_changed_takes_the_place_of_the_old_one(
     run(&own.pg, "select rowlock.discard(queue => 'mail')").await;
 }
 
+/// What a schema is made of, as one text that can be compared.
+const MADE_OF: &str = "
+  select string_agg(line, e'\\n' order by line) from (
+    select format('column %s.%s %s %s %s', a.attrelid::regclass, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
+                  pg_get_expr(d.adbin, d.adrelid))
+      from pg_attribute a join pg_class c on c.oid = a.attrelid and c.relkind in ('r', 'p', 'v') left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
+     where c.relnamespace = 'rowlock'::regnamespace and a.attnum > 0 and not a.attisdropped
+    union all
+    select format('%s %s %s', c.relkind, c.relname, c.reloptions) from pg_class c where c.relnamespace = 'rowlock'::regnamespace
+    union all
+    select 'index ' || pg_get_indexdef(i.indexrelid) from pg_index i join pg_class c on c.oid = i.indexrelid where c.relnamespace = 'rowlock'::regnamespace
+    union all
+    select format('constraint %s %s', c.conrelid::regclass, pg_get_constraintdef(c.oid)) from pg_constraint c where c.connamespace = 'rowlock'::regnamespace
+    union all
+    select format('function %s %s', p.oid::regprocedure, pg_get_function_result(p.oid)) from pg_proc p where p.pronamespace = 'rowlock'::regnamespace
+  ) made (line)";
+
+/// The steps of tables, oldest first.
+fn steps() -> Vec<String> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/sql/migrations");
+    let files = std::fs::read_dir(folder).expect("the migrations");
+    let mut files: Vec<_> = files.map(|f| f.expect("a file").path()).collect();
+    files.sort();
+    let read = |f: &std::path::PathBuf| std::fs::read_to_string(f).expect("a migration");
+    files.iter().map(read).collect()
+}
+
+/// Whichever version somebody comes from: he ends with the schema of a new installation, and with his jobs.
+#[tokio::test]
+async fn every_older_version_becomes_as_a_new_one_and_keeps_its_jobs() {
+    let steps = steps();
+    let fresh = installed().await;
+    let latest = number(&fresh.pg, "select max(version) from rowlock.migration").await;
+    assert_eq!(
+        latest,
+        i64::try_from(steps.len()).unwrap(),
+        "a step is not installed"
+    );
+    let wanted = one_text(&fresh.pg, MADE_OF).await;
+    for older in 1..steps.len() {
+        let db = TestDb::new().await.expect("a database");
+        let pg = db.connect().await.expect("a connection");
+        run(
+            &pg,
+            "create schema rowlock;
+             create table rowlock.migration (version integer not null primary key, name text not null, functions text not null,
+                                             applied_at timestamptz not null default clock_timestamp())",
+        )
+        .await;
+        for (n, step) in steps.iter().take(older).enumerate() {
+            run(&pg, step).await;
+            run(
+                &pg,
+                &format!(
+                    "insert into rowlock.migration values ({}, 'step', '0.0.1 00')",
+                    n + 1
+                ),
+            )
+            .await;
+        }
+        run(
+            &pg,
+            "create function rowlock.ring(no integer, queue text, now timestamptz) returns void language sql as '';
+             insert into rowlock.queue (name) values ('mail');
+             insert into rowlock.job (queue, kind, payload) select 'mail', 'k', '{}' from generate_series(1, 3)",
+        )
+        .await;
+
+        let client = support::lazy(&db);
+        let before = client
+            .migrate()
+            .await
+            .unwrap_or_else(|e| panic!("from {older}: {e}"));
+        assert_eq!(before.pending.len(), steps.len() - older, "from {older}");
+        assert!(
+            client
+                .migration_status()
+                .await
+                .expect("a status")
+                .is_current(),
+            "from {older}"
+        );
+        let made = one_text(&pg, MADE_OF).await;
+        let (made, wanted): (Vec<&str>, Vec<&str>) =
+            (made.lines().collect(), wanted.lines().collect());
+        let extra: Vec<_> = made.iter().filter(|l| !wanted.contains(l)).collect();
+        let missing: Vec<_> = wanted.iter().filter(|l| !made.contains(l)).collect();
+        assert!(
+            extra.is_empty() && missing.is_empty(),
+            "from {older}: too much {extra:#?}, missing {missing:#?}"
+        );
+        assert_eq!(
+            rows(&pg, "select kind from rowlock.claim('{mail}', 9)").await,
+            ["k", "k", "k"],
+            "from {older}"
+        );
+    }
+}
+
+async fn one_text(pg: &tokio_postgres::Client, sql: &str) -> String {
+    let row = pg.query_one(sql, &[]).await;
+    row.unwrap_or_else(|e| panic!("{e}\nin: {sql}")).get(0)
+}
+
 #[tokio::test]
 async fn an_older_build_leaves_the_functions_of_a_later_release_alone() {
     let own = installed().await;

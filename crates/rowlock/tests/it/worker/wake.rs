@@ -34,6 +34,81 @@ async fn an_idle_worker_is_rung_up() {
     bench.finish(&worker).await;
 }
 
+/// The bell stays armed while jobs come and go: whenever the next one comes, before, while or after the worker looks, it is rung for.
+#[tokio::test]
+async fn jobs_that_come_and_go_are_all_rung_for() {
+    const JOBS: usize = 150;
+    let bench = Bench::new().await;
+    bench.without_sweeps().await;
+    let told = Tally::new();
+    let worker = start(telling(bench.worker().poll(HOUR), &told)).await;
+    bench.until_armed(&worker).await;
+    let mut slow = Vec::new();
+    for n in 0..JOBS {
+        let enqueued = Instant::now();
+        bench.enqueue(note(i64::try_from(n).unwrap())).await;
+        told.reach(n + 1).await;
+        if enqueued.elapsed() > Duration::from_secs(1) {
+            slow.push((n, enqueued.elapsed()));
+        }
+        tokio::time::sleep(Duration::from_micros(u64::try_from(n % 10).unwrap() * 700)).await;
+    }
+    // Who is not rung for waits until the bell is armed again, for most of 8 s.
+    assert!(slow.len() <= 2, "started late: {slow:?}");
+    bench.finish(&worker).await;
+}
+
+#[tokio::test]
+async fn a_bell_that_rings_too_often_is_disarmed() {
+    let bench = Bench::new().await;
+    let told = Tally::new();
+    let worker = start(telling(bench.worker(), &told)).await;
+    bench.until_armed(&worker).await;
+    // Each ring in a commit of its own: in one, the same message is sent once.
+    let ring = "do $$ begin for n in 1 .. 60 loop perform pg_notify('rowlock', 'ring default'); commit; end loop; end $$";
+    let listener = bench.db.connect().await.expect("a connection");
+    let silent = "select pg_sequence_last_value(('rowlock.bell_' || no % 32)::regclass) = 0 from rowlock.queue where name = 'default'";
+    let disarmed = async {
+        for n in 1.. {
+            listener.batch_execute(ring).await.expect("it rings");
+            bench.enqueue(note(n)).await;
+            if bench.text(silent).await == "true" {
+                return;
+            }
+        }
+    };
+    within(SOON, "the bell is disarmed", disarmed).await;
+    // Afterwards it is quiet, and armed again.
+    bench.until_armed(&worker).await;
+    bench.finish(&worker).await;
+}
+
+/// A flood is disarmed while the next claim is under way. The loop that waited for the one stood still until its time limit, as the
+/// answer of the other was in the way.
+#[tokio::test]
+async fn disarming_in_a_flood_does_not_hold_up_the_claims() {
+    const JOBS: usize = 3000;
+    let bench = Bench::new().await;
+    let ran = Tally::new();
+    let tally = ran.clone();
+    // More than the connection keeps for somebody who does not listen.
+    let large = serde_json::json!({ "n": 1, "text": "x".repeat(3000) });
+    let jobs = (0..JOBS).map(|_| rowlock::NewJob::new("large", &large).unwrap());
+    bench.client.bulk(jobs).await.expect("they are enqueued");
+    let worker = start(
+        bench
+            .worker()
+            .handle_kind("large", move |_: rowlock::RawJob, _| {
+                tally.add(());
+                async {}
+            }),
+    )
+    .await;
+    // Sooner than the time limit of a statement.
+    ran.reach(JOBS).await;
+    bench.finish(&worker).await;
+}
+
 /// An arming lasts 3.5 s and was renewed with the poll: with a slow poll, nobody rang any more after that.
 #[tokio::test]
 async fn the_bell_stays_armed_however_rarely_the_worker_polls() {
