@@ -83,32 +83,6 @@ async fn a_bell_that_rings_too_often_is_disarmed() {
     bench.finish(&worker).await;
 }
 
-/// A flood is disarmed while the next claim is under way. The loop that waited for the one stood still until its time limit, as the
-/// answer of the other was in the way.
-#[tokio::test]
-async fn disarming_in_a_flood_does_not_hold_up_the_claims() {
-    const JOBS: usize = 3000;
-    let bench = Bench::new().await;
-    let ran = Tally::new();
-    let tally = ran.clone();
-    // More than the connection keeps for somebody who does not listen.
-    let large = serde_json::json!({ "n": 1, "text": "x".repeat(3000) });
-    let jobs = (0..JOBS).map(|_| rowlock::NewJob::new("large", &large).unwrap());
-    bench.client.bulk(jobs).await.expect("they are enqueued");
-    let worker = start(
-        bench
-            .worker()
-            .handle_kind("large", move |_: rowlock::RawJob, _| {
-                tally.add(());
-                async {}
-            }),
-    )
-    .await;
-    // Sooner than the time limit of a statement.
-    ran.reach(JOBS).await;
-    bench.finish(&worker).await;
-}
-
 /// An arming lasts 3.5 s and was renewed with the poll: with a slow poll, nobody rang any more after that.
 #[tokio::test]
 async fn the_bell_stays_armed_however_rarely_the_worker_polls() {
