@@ -94,7 +94,7 @@ def measure(options, present, absent):
     scenarios = {name.strip() for name in options.scenarios.split(",")} if options.scenarios else None
     rounds = 1 if options.quick else options.rounds
     scale = 0.1 if options.quick else 1.0
-    steps = plan.steps(present, rounds, scale, options.jobs, options.backlog, scenarios, 20 if options.quick else 60)
+    steps = plan.steps(present, rounds, scale, options.jobs, options.backlog, scenarios, 20 if options.quick else 200)
     load = machine.load()
     postgres = Postgres(options.database)
     clock = machine.Clock(postgres.postmaster)

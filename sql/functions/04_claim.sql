@@ -133,7 +133,7 @@ $$;
 -- times as long. In between the rows are locked with SKIP LOCKED, so that no claim ever waits for another, unless that is
 -- known to be needless: claims of one queue take turns, and whose turn it is meets nobody. That saves a write-ahead record of 54
 -- bytes for each job and a tenth of the time. A turn is an advisory lock and carries nothing: who does not get it soon (its
--- holder may be frozen) locks rows instead, and should two meet all the same, one waits, looks again and leaves the row alone. Rows that
+-- holder may be frozen), or does not ask for it (turn = false), locks rows instead, and should two meet all the same, one waits, looks again and leaves the row alone. Rows that
 -- somebody else has locked (a transaction that changes a waiting job) show it in their xmax; they too are locked first. Whoever
 -- does so in the instant between the look and the write makes the claim wait for lock_timeout, fail and be tried again.
 --
@@ -162,7 +162,8 @@ create or replace function rowlock.claim_batch(
   after_at     timestamptz[] default null,
   after_id     bigint[] default null,
   look_back_ms integer default 0,
-  follow       boolean[] default null
+  follow       boolean[] default null,
+  turn         boolean default true
 ) returns table (
   queue text, id bigint, kind text, payload jsonb, priority smallint, attempt integer, failures smallint, crashes smallint,
   max_attempts smallint, run_at timestamptz, created_at timestamptz, lease_until timestamptz, tid tid, timeout_ms bigint,
@@ -223,7 +224,8 @@ begin
     v_name := queues[n];
     v_left := least(wants[n], v_all);
     v_queue := rowlock.ensure_queue(v_name);
-    if not v_queue.paused and v_left > 0 then
+    v_turn := false;
+    if turn and not v_queue.paused and v_left > 0 then
       v_turn := pg_try_advisory_xact_lock(hashtextextended('@schema' || ' claim ' || v_name, 0));
       -- Wait only while holding no other turn, so that nobody waits in a circle.
       if not v_turn and n = 1 then

@@ -49,10 +49,12 @@ begin
   -- Others may skip this round from now on, not only when it is over.
   perform setval(v_due, (extract(epoch from c_began) * 1000)::bigint + 1000);
 
-  -- claim_batch visits a bounded number of rows; go on from where it stopped until there is nothing more or no more room.
+  -- claim_batch visits a bounded number of rows; go on from where it stopped until there is nothing more or no more room. It takes no turn:
+  -- over a million dead rows this takes a while, and claims would wait for it.
   loop
     for v_job in
-      select * from rowlock.claim_batch(array[from_queue], array[v_left], v_left, worker, sweep.token, sweep.lease_ms, sweep.kinds, true, v_at, v_id)
+      select * from rowlock.claim_batch(array[from_queue], array[v_left], v_left, worker, sweep.token, sweep.lease_ms, sweep.kinds, true, v_at, v_id,
+                                        turn => false)
     loop
       if v_job.id is null then
         v_at := v_job.cursor_at;

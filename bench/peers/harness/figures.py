@@ -51,12 +51,14 @@ class Figures:
         return None if found is None else found / 1000
 
     def pinned(self, system):
-        """The last drain under a pinned horizon against the last drain of the same churn without."""
-        clean = [p for p in self.of(system, "drain", "drain") if p["round"] == 1]
-        pinned = self.of(system, "pinned", "drain")
-        if not clean or not pinned or len(clean) != len(pinned):
-            return None
-        return ratio(pinned[-1]["jobs"] / pinned[-1]["seconds"], clean[-1]["jobs"] / clean[-1]["seconds"])
+        """The last drain under a pinned horizon against the last drain of the same churn without; the median of the rounds that have both."""
+        found = []
+        for number in sorted({p["round"] for p in self.of(system, "pinned", "drain")}):
+            clean = [p for p in self.of(system, "drain", "drain") if p["round"] == number]
+            pinned = [p for p in self.of(system, "pinned", "drain") if p["round"] == number]
+            if clean and len(clean) == len(pinned):
+                found.append(ratio(pinned[-1]["jobs"] / pinned[-1]["seconds"], clean[-1]["jobs"] / clean[-1]["seconds"]))
+        return middle(found)
 
     def wal(self, system, what="wal_without_images"):
         """(enqueue, finish) bytes per job."""

@@ -16,7 +16,7 @@ use super::core::{Core, lock};
 use super::idle::{ARMED_FOR, Idle, Step};
 use super::intake::{Answer, Taken};
 use super::pace::Pace;
-use super::rings::Rings;
+use super::rings::{Noise, Rings};
 use super::run::fill_slots;
 use super::slots::Wanted;
 use crate::db::Link;
@@ -144,25 +144,35 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>) {
                 asked.rows = Box::pin(ready(early));
             }
         }
-        // Those of which many came at once; or all that brought something, if whoever commits rings that often.
-        let too_loud = rings.too_many(core.rings.load(Relaxed), Instant::now());
-        let flooded = answer.queues_with(if too_loud { 1 } else { FLOOD });
+        let noise = rings.noise(core.rings.load(Relaxed), Instant::now());
+        let flooded = answer.queues_with(if noise == Noise::Much { 1 } else { FLOOD });
+        let brought_some = answer.queues_with(1);
         core.take_in(answer, how);
         fill_slots(&core);
         if !flooded.is_empty() {
             idle.flooded(Instant::now());
         }
-        if !flooded.is_empty()
-            && (too_loud || disarmed.is_none_or(|at| at.elapsed() >= DISARM_EVERY))
+        // Nobody has to ring for a while where it only makes commits wait for each other.
+        let disarm = if !flooded.is_empty()
+            && (noise == Noise::Much || disarmed.is_none_or(|at| at.elapsed() >= DISARM_EVERY))
         {
-            // Nobody has to ring for a while: it only makes commits wait for each other.
             disarmed = Some(Instant::now());
             idle.disarmed();
+            Some((flooded, false))
+        } else if noise == Noise::Some && !brought_some.is_empty() {
+            Some((brought_some, true))
+        } else {
+            None
+        };
+        if let Some((queues, if_they_wait)) = disarm {
+            rings.heeded(core.rings.load(Relaxed), Instant::now());
             let (core, link) = (core.clone(), link.clone());
             // Beside this loop: its answer comes after that of a claim that is under way, which only this loop takes off the connection.
-            core.clone()
-                .looking
-                .spawn(async move { core.disarm(&link, flooded).await });
+            core.clone().looking.spawn(async move {
+                if !if_they_wait || core.commits_wait(&link).await {
+                    core.disarm(&link, queues).await;
+                }
+            });
         }
 
         if ask_rest {
@@ -182,8 +192,9 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>) {
             if rung && idle.is_quiet(Instant::now()) {
                 // What somebody rang for may lie behind the cursors.
                 core.sweep.notify_one();
+                rung = false;
             }
-            rung = core.wait_idle(&link, &mut idle, asked.rung).await;
+            rung |= core.wait_idle(&link, &mut idle, asked.rung).await;
         } else {
             rung = false;
         }
@@ -333,6 +344,7 @@ impl Core {
         loop {
             if self.disarmed.swap(false, Relaxed) {
                 idle.disarmed();
+                idle.flooded(Instant::now());
             }
             if self.rescheduled.swap(false, Relaxed) {
                 idle.rescheduled();
@@ -402,6 +414,20 @@ impl Core {
                 &[(&queues, Type::TEXT_ARRAY)],
             )
             .await;
+    }
+
+    /// Whether somebody who commits waits for NOTIFY's lock: the disk is slow, or there are many of them.
+    async fn commits_wait(&self, link: &Link) -> bool {
+        let waits = self
+            .look(
+                link,
+                "ask whether commits wait",
+                "select exists (select from pg_catalog.pg_locks l where l.locktype = 'object' and l.classid = 'pg_catalog.pg_database'::regclass \
+                 and l.objid = 0 and not l.granted)",
+                &[],
+            )
+            .await;
+        waits.is_ok_and(|rows| rows.first().is_some_and(|r| r.get(0)))
     }
 
     async fn oldest_xid(&self, link: &Link) -> Result<i64> {

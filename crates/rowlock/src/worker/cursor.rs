@@ -74,7 +74,13 @@ impl Cursor {
     }
 
     fn moved_on(&mut self) {
-        self.back &= self.seen[FOLLOWED] == START || self.seen[FOLLOWED] < self.mark;
+        // Who only followed others does not know where it was.
+        self.back &= self.mark == START || self.seen[FOLLOWED] < self.mark;
+    }
+
+    /// A claim found nothing from here on.
+    pub(crate) fn at_the_end(&mut self) {
+        self.back = false;
     }
 
     /// Whether the next scan may start where another worker's stopped: not while this one looks for what came up behind it.
@@ -129,6 +135,8 @@ mod tests {
         cursor.claimed(4, Micros(10), 1);
         assert!(!cursor.may_follow(), "that says nothing of priority 0");
         cursor.claimed(0, Micros(10), 1);
+        assert!(!cursor.may_follow(), "there may be more where it was never");
+        cursor.at_the_end();
         assert!(cursor.may_follow());
         cursor.reset();
         assert!(!cursor.may_follow());

@@ -10,10 +10,10 @@ const SPIN_FIRST: Duration = Duration::from_millis(1);
 const SPIN_MOST: Duration = Duration::from_millis(2);
 /// …and for this long in all. Short: whoever comes while the bell is not armed yet waits for the next poll.
 const SPIN_FOR: Duration = Duration::from_millis(3);
-/// After a flood, for this long: it may go on, and then nobody should have to ring.
-const SPIN_AFTER_FLOOD: Duration = Duration::from_millis(20);
+/// After a flood, for this long: it may go on, and then nobody should have to ring. And where no bell is heard.
+const SPIN_LONGER: Duration = Duration::from_millis(20);
 /// A flood is over after this long.
-const FLOOD_FOR: Duration = Duration::from_secs(1);
+const FLOOD_FOR: Duration = Duration::from_secs(5);
 /// A queue that brought nothing for so long is quiet.
 const QUIET_AFTER: Duration = Duration::from_millis(8);
 /// Rows commit out of order by about this much under load…
@@ -76,6 +76,8 @@ pub(super) struct Idle {
     poll: Duration,
     /// Since when claims have brought nothing.
     dry: Option<Instant>,
+    /// Since the last work a claim has looked far back: who rang while nobody waited for it is not missed.
+    checked: bool,
     /// When there was a flood.
     flooded: Option<Instant>,
     looked_back: Option<Instant>,
@@ -87,6 +89,7 @@ impl Idle {
             phase: Self::SPIN,
             poll,
             dry: None,
+            checked: false,
             flooded: None,
             looked_back: None,
         }
@@ -100,6 +103,7 @@ impl Idle {
     /// A claim brought work. A bell that is armed stays so: whoever comes next rings.
     pub(super) fn busy(&mut self) {
         self.dry = None;
+        self.checked = false;
         if let Phase::Spinning { .. } = self.phase {
             self.phase = Self::SPIN;
         }
@@ -118,12 +122,12 @@ impl Idle {
     /// A claim brought nothing. `listening`: whether a bell would be heard; `luck` in 0..1 spreads the polls of many workers.
     pub(super) fn empty(&mut self, now: Instant, listening: bool, luck: f64) -> Step {
         let poll = self.poll.mul_f64(0.75 + 0.5 * luck);
-        self.dry.get_or_insert(now);
+        let dry = *self.dry.get_or_insert(now);
         let flood = self.flooded.map(|at| now.duration_since(at));
-        let spin_for = if flood.is_some_and(|ago| ago < FLOOD_FOR) {
-            SPIN_AFTER_FLOOD
-        } else {
+        let spin_for = if listening && flood.is_none_or(|ago| ago >= FLOOD_FOR) {
             SPIN_FOR
+        } else {
+            SPIN_LONGER
         };
         match &mut self.phase {
             Phase::Spinning { since, wait } => {
@@ -163,6 +167,10 @@ impl Idle {
                 }
                 if due != *next_due || age >= ARM_AGAIN {
                     return Step::Arm;
+                }
+                if !self.checked {
+                    let quiet = QUIET_AFTER.saturating_sub(now.duration_since(dry));
+                    return Step::Wait(due.map_or(quiet, |due| quiet.min(due - age)));
                 }
                 // Early by chance, so that the many workers of a fleet do not come all at once.
                 let again = ARM_AGAIN.mul_f64(0.8 + 0.2 * luck).saturating_sub(age);
@@ -225,18 +233,19 @@ impl Idle {
             .is_some_and(|since| now.duration_since(since) >= QUIET_AFTER)
     }
 
-    /// How far back the next claim should look, for rows that were committed out of order: further when there is time, and a little with
-    /// each claim after which it may wait for long.
+    /// How far back the next claim should look, for rows that were committed out of order: a little now and then, and far before a
+    /// long wait.
     pub(super) fn look_back(&mut self, now: Instant) -> Duration {
         let far = self.is_quiet(now);
         let lately = self
             .looked_back
             .is_some_and(|at| now.duration_since(at) < LOOK_BACK_EVERY);
-        let again_soon = self.dry.is_none() || matches!(self.phase, Phase::Spinning { .. });
-        if again_soon && lately {
+        // While it spins it looks again soon.
+        if lately && matches!(self.phase, Phase::Spinning { .. }) {
             return Duration::ZERO;
         }
         self.looked_back = Some(now);
+        self.checked = far;
         if far { LOOK_FAR_BACK } else { LOOK_BACK }
     }
 }
@@ -251,6 +260,7 @@ mod tests {
     fn until_parked(idle: &mut Idle, now: &mut Instant, settle_after: usize) -> Vec<&'static str> {
         let (mut did, mut settles) = (Vec::new(), 0);
         for _ in 0..1000 {
+            idle.look_back(*now);
             match idle.empty(*now, true, 0.5) {
                 Step::Wait(d) if d < Duration::from_millis(100) => {
                     did.push("spin");
@@ -341,8 +351,12 @@ mod tests {
         for _ in 0..100 {
             now += Duration::from_millis(5);
             idle.busy();
-            assert!(matches!(idle.empty(now, true, 0.5), Step::WaitAndArm(_)));
+            assert_eq!(idle.empty(now, true, 0.5), Step::Wait(QUIET_AFTER));
         }
+        // What was committed out of order, and rung for while nobody waited, is found by one more look.
+        now += QUIET_AFTER;
+        assert_eq!(idle.look_back(now), LOOK_FAR_BACK);
+        assert!(matches!(idle.empty(now, true, 0.5), Step::WaitAndArm(_)));
         idle.disarmed();
         assert!(matches!(idle.empty(now, true, 0.5), Step::Wait(_)));
         assert_eq!(until_parked(&mut idle, &mut now, 1).last(), Some(&"settle"));
@@ -372,7 +386,7 @@ mod tests {
             now.duration_since(began)
         };
         assert!(spun(false) <= SPIN_FOR + SPIN_MOST, "{:?}", spun(false));
-        assert!(spun(true) >= SPIN_AFTER_FLOOD, "{:?}", spun(true));
+        assert!(spun(true) >= SPIN_LONGER, "{:?}", spun(true));
     }
 
     #[test]
@@ -390,7 +404,7 @@ mod tests {
         now += QUIET_AFTER;
         assert_eq!(idle.look_back(now), LOOK_FAR_BACK);
         idle.busy();
-        assert_eq!(idle.look_back(now), Duration::ZERO);
+        assert_eq!(idle.look_back(now), LOOK_BACK, "the next may be the last");
     }
 
     /// Who comes before the bell is armed waits for no longer than this.

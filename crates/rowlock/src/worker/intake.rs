@@ -120,6 +120,9 @@ impl Core {
                     if let Some((at, id)) = &part.passed {
                         cursor.passed(at, id);
                     }
+                    if part.jobs.is_empty() && part.parked == 0 && !part.more {
+                        cursor.at_the_end();
+                    }
                 }
                 Taken::Swept { full: true } => {
                     for (priority, at, id) in part.jobs.iter().map(position) {

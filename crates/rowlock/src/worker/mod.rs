@@ -2,7 +2,7 @@
 //!
 //! One file for each step of a job's life: `claim` → `intake` → `slots` → `run` (`handler`, `outcome`, `ctx`) → `ack`; beside it `lease` keeps
 //! what runs, `sweep` finds what lies behind the cursors, `wake` and `idle` decide when to look, `stop` (asked by `signals`, perhaps) ends it all. `core` is what
-//! they share. Decisions are pure (`slots`, `pace`, `cursor`, `idle`, `outcome`, `message`) and tested by themselves.
+//! they share. Decisions are pure (`slots`, `pace`, `cursor`, `idle`, `rings`, `outcome`, `message`) and tested by themselves.
 
 mod ack;
 mod attempt;
@@ -185,9 +185,9 @@ impl WorkerHandle {
     /// Waits until a look at every queue found nothing ready while no job was running or waiting to be acknowledged.
     pub async fn drained(&self) {
         let _waiting = Draining::new(&self.core);
-        // The first time may have been fooled by a cursor; the second looks from the start of every queue, which may take a while where
-        // vacuum is held back.
-        for look in [Core::wake, Core::wake_all] {
+        // The first time may have been fooled by a cursor, so the second looks from the start of every queue, which may take a while where
+        // vacuum is held back. A claim that was under way then may end that time: only what ends the third was surely sent after it.
+        for look in [Core::wake, Core::wake_all, Core::wake] {
             let drained = self.core.drained.notified();
             tokio::pin!(drained);
             drained.as_mut().enable();

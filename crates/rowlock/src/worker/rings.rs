@@ -1,13 +1,25 @@
-//! Rings: whether the bell rings so often that it does more harm than good. Pure.
+//! Rings: whether the bell rings so often that it may do more harm than good. Pure.
 //!
-//! A commit that rings holds NOTIFY's lock until it is durable, and others wait for it: at some thousands in a second that is all they do.
+//! A commit that rings holds NOTIFY's lock until it is durable, and others wait for it: at some thousands in a second that is all they do,
+//! and at some hundreds where the disk is slow.
 
 use std::time::{Duration, Instant};
 
-/// So many rings…
-const MANY: u64 = 50;
-/// …within this long are too many.
+/// Over this long rings are counted.
 const WITHIN: Duration = Duration::from_millis(100);
+/// So many are some…
+const SOME: u64 = 10;
+/// …and so many are too many on any disk.
+const MUCH: u64 = 50;
+
+/// How loud it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Noise {
+    Little,
+    /// It is worth asking whether commits wait for each other.
+    Some,
+    Much,
+}
 
 /// How often it rang lately.
 #[derive(Debug, Default)]
@@ -17,17 +29,22 @@ pub(super) struct Rings {
 }
 
 impl Rings {
-    /// It has rung so many times in all. Returns whether those of the last moment are too many, and if so, starts again.
-    pub(super) fn too_many(&mut self, rings: u64, now: Instant) -> bool {
-        let many = rings - self.before >= MANY;
-        let moment = self
-            .since
-            .is_some_and(|at| now.duration_since(at) <= WITHIN);
-        if many || !moment {
-            self.since = Some(now);
-            self.before = rings;
+    /// It has rung so many times in all: how loud is it?
+    pub(super) fn noise(&mut self, rings: u64, now: Instant) -> Noise {
+        if self.since.is_none_or(|at| now.duration_since(at) > WITHIN) {
+            self.heeded(rings, now);
         }
-        many && moment
+        match rings - self.before {
+            MUCH.. => Noise::Much,
+            SOME.. => Noise::Some,
+            _ => Noise::Little,
+        }
+    }
+
+    /// Something is done about it: counts anew.
+    pub(super) fn heeded(&mut self, rings: u64, now: Instant) {
+        self.since = Some(now);
+        self.before = rings;
     }
 }
 
@@ -36,25 +53,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_too_loud_above_some_hundreds_in_a_second() {
-        for (per_second, loud) in [(100_u32, false), (400, false), (700, true), (5000, true)] {
+    fn it_is_loud_above_some_hundreds_in_a_second() {
+        for (per_second, most) in [
+            (50_u32, Noise::Little),
+            (200, Noise::Some),
+            (400, Noise::Some),
+            (700, Noise::Much),
+            (5000, Noise::Much),
+        ] {
             let (mut rings, began) = (Rings::default(), Instant::now());
-            let mut heard = 0;
+            let mut loudest = 0;
             for n in 0..2 * per_second {
                 let now = began + Duration::from_secs_f64(f64::from(n) / f64::from(per_second));
-                heard += u32::from(rings.too_many(u64::from(n), now));
+                loudest = loudest.max(rings.noise(u64::from(n), now) as u8);
             }
-            assert_eq!(heard > 0, loud, "{per_second} a second: {heard}");
+            assert_eq!(loudest, most as u8, "{per_second} a second");
         }
     }
 
     #[test]
     fn what_was_long_ago_does_not_count() {
         let (mut rings, mut now) = (Rings::default(), Instant::now());
-        assert!(!rings.too_many(10, now));
+        assert_eq!(rings.noise(10, now), Noise::Little);
         now += Duration::from_secs(10);
-        assert!(!rings.too_many(1000, now), "nobody knows when those were");
-        assert!(rings.too_many(1000 + MANY, now));
-        assert!(!rings.too_many(1000 + MANY, now), "it starts again");
+        assert_eq!(rings.noise(1000, now), Noise::Little, "nobody knows when");
+        assert_eq!(rings.noise(1000 + MUCH, now), Noise::Much);
+        assert_eq!(
+            rings.noise(1000 + MUCH, now),
+            Noise::Much,
+            "nothing is done"
+        );
+        rings.heeded(1000 + MUCH, now);
+        assert_eq!(rings.noise(1000 + MUCH, now), Noise::Little);
     }
 }

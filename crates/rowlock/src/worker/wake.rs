@@ -79,7 +79,12 @@ pub(super) async fn wake_loop(core: Arc<Core>, link: Arc<Link>, mut ears: Unboun
         look(&core);
         look = Core::wake_all;
         tokio::select! {
-            () = core.listen(&link, ear) => core.listening.store(false, Relaxed),
+            () = core.listen(&link, ear) => {
+                // Whatever is armed, it is not heard any more.
+                core.listening.store(false, Relaxed);
+                core.disarmed.store(true, Relaxed);
+                core.wake();
+            }
             () = core.stopped.cancelled() => return,
         }
     }
@@ -137,6 +142,7 @@ impl Core {
             }
             Message::Schedule(queue) => {
                 if self.lane_of(queue).is_some() {
+                    self.rings.fetch_add(1, Relaxed);
                     self.rescheduled.store(true, Relaxed);
                     self.bell.notify_waiters();
                 }

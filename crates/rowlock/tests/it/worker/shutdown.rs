@@ -239,6 +239,33 @@ async fn drain_works_until_nothing_is_ready() {
     assert!(bench.live(later).await.is_some());
 }
 
+/// A worker that has just started begins where others stopped. What lies behind that place, more than it takes at once, is no less ready.
+#[tokio::test]
+async fn drain_also_works_what_lies_behind_the_place_where_others_stopped() {
+    let bench = Bench::new().await;
+    bench.without_sweeps().await;
+    let drain = async |jobs: usize| {
+        let worker = bench.worker().concurrency(5).handle(|_: Note| async {});
+        let drained = worker.build().unwrap().drain();
+        let stopped = within(SOON, "it ends", drained).await.unwrap();
+        assert_eq!(stopped.handled, jobs as u64);
+    };
+    bench.enqueue_all(notes(50)).await;
+    drain(50).await;
+    let place = "select max(pg_sequence_last_value(('rowlock.cursor_at_' || n)::regclass)) > 256 from generate_series(0, 31) n";
+    assert_eq!(
+        bench.text(place).await,
+        "true",
+        "nobody said where it stopped"
+    );
+    let long_ago = "2021-01-01T00:00:00Z".parse::<jiff::Timestamp>().unwrap();
+    bench
+        .enqueue_all(notes(200).map(|j| j.run_at(long_ago)))
+        .await;
+    drain(200).await;
+    bench.assert_all_done(250).await;
+}
+
 /// What a claim brought that was under way when the worker stopped was started all the same, and stayed leased.
 #[tokio::test]
 async fn a_claim_under_way_is_given_back() {
