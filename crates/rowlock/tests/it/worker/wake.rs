@@ -51,6 +51,7 @@ async fn jobs_that_come_and_go_are_all_rung_for() {
         if enqueued.elapsed() > Duration::from_secs(1) {
             slow.push((n, enqueued.elapsed()));
         }
+        // Nothing is waited for: the next one comes at another moment of the worker's look.
         tokio::time::sleep(Duration::from_micros(u64::try_from(n % 10).unwrap() * 700)).await;
     }
     // Who is not rung for waits until the bell is armed again, for most of 8 s.
@@ -77,6 +78,7 @@ async fn jobs_that_commit_out_of_order_are_found_soon() {
         other.batch_execute(&earlier).await.expect("it is enqueued");
         let enqueued = Instant::now();
         let commit = async {
+            // As above: at another moment each time.
             tokio::time::sleep(Duration::from_micros(u64::try_from(n % 20).unwrap() * 200)).await;
             other
                 .batch_execute("commit")
