@@ -150,9 +150,14 @@ CREATE FUNCTION rowlock.check_worker(queues text[], details jsonb) RETURNS void
 CREATE FUNCTION rowlock.claim(queues text[] DEFAULT '{default}'::text[], n integer DEFAULT 1, lease_ms integer DEFAULT NULL::integer, kinds text[] DEFAULT NULL::text[], worker bigint DEFAULT 0) RETURNS TABLE(queue text, id bigint, token bigint, kind text, payload jsonb, priority smallint, attempt integer, failures smallint, crashes smallint, max_attempts smallint, run_at timestamp with time zone, created_at timestamp with time zone, lease_until timestamp with time zone, tid text, timeout_ms bigint, expires_at timestamp with time zone, tags text[], metadata jsonb, trace text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_indexscan TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
     AS …;
 
-CREATE FUNCTION rowlock.claim_batch(queues text[], wants integer[], want integer, worker bigint, token bigint, lease_ms integer DEFAULT NULL::integer, kinds text[] DEFAULT NULL::text[], suspects boolean DEFAULT true, after_at timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], after_id bigint[] DEFAULT NULL::bigint[], look_back_ms integer DEFAULT 0, follow boolean[] DEFAULT NULL::boolean[], turn boolean DEFAULT true) RETURNS TABLE(queue text, id bigint, kind text, payload jsonb, priority smallint, attempt integer, failures smallint, crashes smallint, max_attempts smallint, run_at timestamp with time zone, created_at timestamp with time zone, lease_until timestamp with time zone, tid tid, timeout_ms bigint, expires_at timestamp with time zone, tags text[], metadata jsonb, trace text, cursor_at timestamp with time zone[], cursor_id bigint[], parked integer, more boolean, clock timestamp with time zone)
+CREATE FUNCTION rowlock.claim_batch(queues text[], wants integer[], want integer, worker bigint, token bigint, lease_ms integer DEFAULT NULL::integer, kinds text[] DEFAULT NULL::text[], suspects boolean DEFAULT true, after_at timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], after_id bigint[] DEFAULT NULL::bigint[], look_back_ms integer DEFAULT 0, follow boolean[] DEFAULT NULL::boolean[], turn boolean DEFAULT true) RETURNS TABLE(id bigint, tid tid, kind text, payload jsonb, run_at timestamp with time zone, rest record)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -179,7 +184,7 @@ CREATE FUNCTION rowlock.complete(queue text, ids bigint[], tokens bigint[], tids
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
 
-CREATE FUNCTION rowlock.complete_batch(queue text, ids bigint[], tokens bigint[], tids tid[] DEFAULT NULL::tid[], results jsonb[] DEFAULT NULL::jsonb[], ran_ms integer[] DEFAULT NULL::integer[], OUT done bigint[], OUT lost bigint[], OUT busy bigint[]) RETURNS record
+CREATE FUNCTION rowlock.complete_batch(queue text, ids bigint[], tokens bigint[], tids tid[] DEFAULT NULL::tid[], results jsonb[] DEFAULT NULL::jsonb[], ran_ms integer[] DEFAULT NULL::integer[], runs integer[] DEFAULT NULL::integer[], marks bigint[] DEFAULT NULL::bigint[], OUT done bigint[], OUT lost bigint[], OUT busy bigint[]) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
@@ -383,6 +388,16 @@ CREATE FUNCTION rowlock.finish_done(queue text, ids bigint[], tokens bigint[], t
     SET jit TO 'off'
     AS …;
 
+CREATE FUNCTION rowlock.finish_untouched(queue text, tokens bigint[], tids tid[], runs integer[], marks bigint[]) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_indexscan TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS …;
+
 CREATE FUNCTION rowlock.forget_once(older_than interval DEFAULT '7 days'::interval, max_entries integer DEFAULT 5000) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -556,6 +571,11 @@ CREATE FUNCTION rowlock.make_partition(day date, move_limit integer) RETURNS big
 
 CREATE FUNCTION rowlock.make_partitions(days_ahead integer DEFAULT 7, move_limit integer DEFAULT 50000) RETURNS TABLE(partition text, answer text)
     LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS …;
+
+CREATE FUNCTION rowlock.mark(xid xid) RETURNS bigint
+    LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
 
@@ -779,7 +799,12 @@ CREATE FUNCTION rowlock.stats(queue text DEFAULT NULL::text) RETURNS TABLE(name 
     SET work_mem TO '16MB'
     AS …;
 
-CREATE FUNCTION rowlock.sweep(from_queue text, want integer, worker bigint, token bigint, lease_ms integer DEFAULT NULL::integer, kinds text[] DEFAULT NULL::text[], overdue boolean DEFAULT false) RETURNS TABLE(queue text, id bigint, kind text, payload jsonb, priority smallint, attempt integer, failures smallint, crashes smallint, max_attempts smallint, run_at timestamp with time zone, created_at timestamp with time zone, lease_until timestamp with time zone, tid tid, timeout_ms bigint, expires_at timestamp with time zone, tags text[], metadata jsonb, trace text, cursor_at timestamp with time zone[], cursor_id bigint[], parked integer, more boolean, clock timestamp with time zone)
+CREATE FUNCTION rowlock.stopped_at(queue_no integer, at timestamp with time zone, id bigint) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS …;
+
+CREATE FUNCTION rowlock.sweep(from_queue text, want integer, worker bigint, token bigint, lease_ms integer DEFAULT NULL::integer, kinds text[] DEFAULT NULL::text[], overdue boolean DEFAULT false) RETURNS TABLE(id bigint, tid tid, kind text, payload jsonb, run_at timestamp with time zone, rest record)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;

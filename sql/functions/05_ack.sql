@@ -134,14 +134,62 @@ exception
     return '{}';
 end $$;
 
--- Finished with success: what the library calls. tids (the place of each, as claim_batch returned it), results and ran_ms (how long the
--- handler ran) may be null, and so may their elements.
+-- Deletes jobs that are as their claims left them: all of them, or none. They come in runs, one for each claim: runs[i] of them, one after
+-- the other, have the same token, and marks[i] is what that claim said (rowlock.mark).
 --
--- The fast path goes by ctid and takes only rows that nobody has locked since the claim: locking them first would cost a
--- second write-ahead record for each job. What it misses (an extend moved the row, or somebody touched it) is looked up by
--- id and locked; only what is missing there too is lost.
+-- A place in a file and the transaction that wrote what is there name one version of one row: no transaction writes there twice. So nothing of
+-- the row has to be returned and compared, which takes as long as deleting it. Whoever has touched a row since has written another
+-- version, or left a sign in xmax; and a table that was written anew (vacuum full) is another file. That is asked last, when the deletes
+-- keep everybody from doing so.
+create or replace function rowlock.finish_untouched(queue text, tokens bigint[], tids tid[], runs integer[], marks bigint[]) returns boolean
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan
+  set enable_indexscan = off
+  set enable_seqscan = off
+  set enable_bitmapscan = off
+  set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_from  integer := 1;
+  v_run   tid[];
+  v_token bigint;
+  v_xid   xid;
+  v_rows  integer;
+begin
+  for n in 1 .. cardinality(runs) loop
+    v_run := tids[v_from : v_from + runs[n] - 1];
+    v_token := tokens[v_from];
+    v_xid := (marks[n] & 4294967295)::text::xid;
+    v_from := v_from + runs[n];
+    delete from rowlock.job j
+     where j.ctid = any (v_run) and j.queue = finish_untouched.queue and j.token = v_token and j.xmin = v_xid and (j.xmax = 0 or j.xmax = j.xmin);
+    get diagnostics v_rows = row_count;
+    if v_rows is distinct from runs[n] or rowlock.mark(v_xid) is distinct from marks[n] then
+      raise exception 'some were touched' using errcode = 'RL001';
+    end if;
+  end loop;
+  if v_from is distinct from cardinality(tids) + 1 then
+    raise exception 'the runs are not all there is' using errcode = 'RL001';
+  end if;
+  return true;
+exception
+  when sqlstate 'RL001' then
+    return false;
+end $$;
+
+-- Finished with success: what the library calls. tids (the place of each, as claim_batch returned it), results and ran_ms (how long the
+-- handler ran) may be null, and so may their elements. With runs and marks (see finish_untouched) the caller says that as far as it knows nobody
+-- has touched the jobs since they were claimed.
+--
+-- There are three ways, each for what the one before it left. Jobs that nobody has touched, without a history, are deleted by place and
+-- transaction. The second goes by place and takes only rows that nobody has locked since the claim: locking them first would cost a second write-ahead
+-- record for each job. What it misses (an extend moved the row, or somebody touched it) is looked up by id and locked; only what is missing
+-- there too is lost.
 create or replace function rowlock.complete_batch(
   queue text, ids bigint[], tokens bigint[], tids tid[] default null, results jsonb[] default null, ran_ms integer[] default null,
+  runs integer[] default null, marks bigint[] default null,
   out done bigint[], out lost bigint[], out busy bigint[]
 )
   language plpgsql volatile security definer
@@ -154,12 +202,16 @@ declare
   v_rest record;
 begin
   perform rowlock.check_ack(ids, tokens, array[cardinality(tids), cardinality(results), cardinality(ran_ms)]);
+  lost := '{}';
+  busy := '{}';
+  if runs is not null and not v_keep and rowlock.finish_untouched(queue, tokens, tids, runs, marks) then
+    done := ids;
+    return;
+  end if;
   done := '{}';
   if tids is not null then
     done := rowlock.finish_done(queue, ids, tokens, tids, results, ran_ms, v_keep, true, v_now);
   end if;
-  lost := '{}';
-  busy := '{}';
   if cardinality(done) < cardinality(ids) then
     v_n := array(select min(n) from generate_subscripts(ids, 1) n where ids[n] <> all (done) group by ids[n], tokens[n]);
     v_rest := rowlock.hold(queue, array(select ids[n] from unnest(v_n) n), array(select tokens[n] from unnest(v_n) n));

@@ -37,6 +37,7 @@ const MIGRATIONS: &[Migration] = &[
 
 /// In the order in which they must be created.
 const FUNCTIONS: &[(&str, &str)] = &[
+    ("changed", include_str!("../sql/functions/00_changed.sql")),
     ("common", include_str!("../sql/functions/01_common.sql")),
     ("queue", include_str!("../sql/functions/02_queue.sql")),
     ("enqueue", include_str!("../sql/functions/03_enqueue.sql")),

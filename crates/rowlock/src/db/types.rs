@@ -1,9 +1,12 @@
 //! Values as they stand on the wire, where the driver's own conversions would cost more or cannot say `-infinity`.
 
+use std::borrow::Cow;
 use std::error::Error;
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, BytesMut};
 use jiff::Timestamp;
+use serde::{Deserialize, Deserializer, de};
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
 
 /// JSON text that is known to be valid, passed through unparsed.
@@ -53,6 +56,11 @@ impl Micros {
         Self(t.as_microsecond() - EPOCH_SHIFT)
     }
 
+    /// How long it is after another; nothing if it is before.
+    pub(crate) fn since(self, other: Self) -> Duration {
+        Duration::from_micros(u64::try_from(self.0.saturating_sub(other.0)).unwrap_or(0))
+    }
+
     /// `None` for the infinities and for years that only Postgres knows.
     pub(crate) fn to_timestamp(self) -> Option<Timestamp> {
         Timestamp::from_microsecond(self.0.checked_add(EPOCH_SHIFT)?).ok()
@@ -73,6 +81,20 @@ impl<'a> FromSql<'a> for Micros {
         Ok(Self(i64::from_be_bytes(raw.try_into()?)))
     }
     accepts!(TIMESTAMPTZ);
+}
+
+/// From JSON, as Postgres writes a time there.
+impl<'de> Deserialize<'de> for Micros {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        match &*<Cow<'de, str>>::deserialize(from)? {
+            "-infinity" => Ok(Self::NEG_INFINITY),
+            "infinity" => Ok(Self(i64::MAX)),
+            time => time
+                .parse()
+                .map(Self::from_timestamp)
+                .map_err(de::Error::custom),
+        }
+    }
 }
 
 /// Where a row is (`ctid`): block and line in one number, which orders as the places do.

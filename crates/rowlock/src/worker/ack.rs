@@ -148,20 +148,22 @@ type Again = Vec<(Duration, Vec<Ack>)>;
 impl Core {
     /// Sends a batch: one statement for each queue and verb, all under way at once.
     async fn flush(&self, link: &Link, acks: Vec<Ack>) -> Again {
-        let mut groups: HashMap<(usize, Verb), Vec<Ack>> = HashMap::new();
+        let mut groups: HashMap<(usize, Verb, bool), Vec<Ack>> = HashMap::new();
         for ack in acks {
+            // One that was touched would have all others go the longer way with it.
+            let (verb, touched) = (ack.verb(), ack.attempt.mark().is_none());
             groups
-                .entry((ack.attempt.lane.number, ack.verb()))
+                .entry((ack.attempt.lane.number, verb, touched))
                 .or_default()
                 .push(ack);
         }
         let mut sends = Vec::new();
-        for ((_, verb), mut acks) in groups {
+        for ((_, verb, _), mut acks) in groups {
             // In the order of the ids, so that no two statements can wait for each other in a circle. `complete` waits for nobody, and
-            // is fastest in the order of the places on disk.
-            acks.sort_unstable_by_key(|a| match verb {
-                Verb::Complete => a.attempt.place().0,
-                _ => a.attempt.id.unsigned_abs(),
+            // is fastest claim by claim and in the order of the places on disk.
+            acks.sort_unstable_by_key(|Ack { attempt, .. }| match verb {
+                Verb::Complete => (attempt.token, attempt.place().0),
+                _ => (0, attempt.id.unsigned_abs()),
             });
             while acks.len() > BATCH_MAX {
                 let rest = acks.split_off(BATCH_MAX);
@@ -239,10 +241,11 @@ impl Core {
                             .map(|r| i32::try_from(r.as_millis()).unwrap_or(i32::MAX))
                     })
                     .collect();
+                let (runs, marks) = untouched_runs(acks).unzip();
                 self.rows(
                     link,
                     "complete jobs",
-                    "select lost, busy from rowlock.complete_batch($1, $2, $3, $4, $5, $6)",
+                    "select lost, busy from rowlock.complete_batch($1, $2, $3, $4, $5, $6, $7, $8)",
                     &[
                         queue,
                         ids,
@@ -250,6 +253,8 @@ impl Core {
                         (&places, Type::TID_ARRAY),
                         (&results, Type::JSONB_ARRAY),
                         (&ran, Type::INT4_ARRAY),
+                        (&runs, Type::INT4_ARRAY),
+                        (&marks, Type::INT8_ARRAY),
                     ],
                 )
                 .await?
@@ -337,6 +342,17 @@ impl Core {
             vec![(BUSY_AGAIN, busy)]
         }
     }
+}
+
+/// How many of them, one after the other, are of the same claim, and the mark of each claim. `None` if any of them was touched since.
+fn untouched_runs(acks: &[Ack]) -> Option<(Vec<i32>, Vec<i64>)> {
+    let runs = acks.chunk_by(|a, b| a.attempt.token == b.attempt.token);
+    let runs = runs.map(|run| {
+        let marks: Option<Vec<i64>> = run.iter().map(|a| a.attempt.mark()).collect();
+        Some((i32::try_from(run.len()).ok()?, *marks?.first()?))
+    });
+    let runs: Option<Vec<(i32, i64)>> = runs.collect();
+    Some(runs?.into_iter().unzip())
 }
 
 struct Answer {

@@ -3,7 +3,7 @@
 //! Shared by the slot that runs it, the lease keeper that renews it, the handler that asks about it and the acknowledgement that
 //! ends it. What changes is atomic; nothing here talks to the database.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use tokio_postgres::Row;
 use tokio_util::sync::CancellationToken;
 
+use super::answer::{Rest, column};
 use super::lane::Lane;
 use super::registry::Registered;
 use super::slots::Waiting;
@@ -62,6 +63,8 @@ pub(crate) struct Attempt {
     renewed_ms: AtomicU64,
     /// Where the row is; a hint for the fast path of an acknowledgement.
     place: AtomicU64,
+    /// By which the database knows the row as the claim wrote it; 0 when it has been written since.
+    mark: AtomicI64,
     started: OnceLock<Instant>,
     cancel: OnceLock<CancelReason>,
     /// Made when the handler asks for it, or when there is something to tell.
@@ -72,32 +75,6 @@ pub(crate) struct Attempt {
     answered: AtomicBool,
 }
 
-/// The columns of a claim, by their place.
-pub(crate) mod column {
-    pub(crate) const QUEUE: usize = 0;
-    pub(crate) const ID: usize = 1;
-    pub(crate) const KIND: usize = 2;
-    pub(crate) const PAYLOAD: usize = 3;
-    pub(crate) const PRIORITY: usize = 4;
-    pub(crate) const ATTEMPT: usize = 5;
-    pub(crate) const FAILURES: usize = 6;
-    pub(crate) const CRASHES: usize = 7;
-    pub(crate) const MAX_ATTEMPTS: usize = 8;
-    pub(crate) const RUN_AT: usize = 9;
-    pub(crate) const CREATED_AT: usize = 10;
-    pub(crate) const LEASE_UNTIL: usize = 11;
-    pub(crate) const TID: usize = 12;
-    pub(crate) const TIMEOUT_MS: usize = 13;
-    pub(crate) const TAGS: usize = 15;
-    pub(crate) const METADATA: usize = 16;
-    pub(crate) const TRACE: usize = 17;
-    pub(crate) const CURSOR_AT: usize = 18;
-    pub(crate) const CURSOR_ID: usize = 19;
-    pub(crate) const PARKED: usize = 20;
-    pub(crate) const MORE: usize = 21;
-    pub(crate) const CLOCK: usize = 22;
-}
-
 /// What a row of a claim does not say itself.
 pub(crate) struct Origin {
     pub(crate) lane: Arc<Lane>,
@@ -105,14 +82,29 @@ pub(crate) struct Origin {
     pub(crate) claimed: Instant,
     /// The database's time of the claim.
     pub(crate) clock: Micros,
+    pub(crate) lease: Duration,
+    /// Where a job does not say otherwise.
+    pub(crate) max_attempts: i16,
+    /// By which the database knows what the claim has written.
+    pub(crate) mark: Option<i64>,
 }
 
 impl Attempt {
-    pub(crate) fn new(row: &Row, origin: &Origin, handler: Arc<Registered>) -> Self {
-        let us = |us: i64| Duration::from_micros(u64::try_from(us).unwrap_or(0));
+    pub(super) fn new(row: &Row, origin: &Origin, handler: Arc<Registered>) -> Self {
         let run_at: Micros = row.get(column::RUN_AT);
-        let lease_until: Micros = row.get(column::LEASE_UNTIL);
         let kind = handler.kind_text(row.get(column::KIND));
+        let rest = Rest::of(row).unwrap_or(Rest {
+            priority: 0,
+            attempt: 1,
+            failures: 0,
+            crashes: 0,
+            max_attempts: origin.max_attempts,
+            created_at: run_at,
+            timeout_ms: None,
+            tags: None,
+            metadata: None,
+            trace: None,
+        });
         Self {
             id: row.get(column::ID),
             token: origin.token,
@@ -120,28 +112,30 @@ impl Attempt {
             kind,
             handler,
             payload: row.get::<_, RawJson<'_>>(column::PAYLOAD).0.into(),
-            number: row.get(column::ATTEMPT),
-            failures: row.get(column::FAILURES),
-            crashes: row.get(column::CRASHES),
-            max_attempts: row.get(column::MAX_ATTEMPTS),
-            priority: row.get(column::PRIORITY),
+            number: rest.attempt,
+            failures: rest.failures,
+            crashes: rest.crashes,
+            max_attempts: rest.max_attempts,
+            priority: rest.priority,
             run_at,
-            created_at: row.get(column::CREATED_AT),
-            timeout: row
-                .get::<_, Option<i64>>(column::TIMEOUT_MS)
+            created_at: rest.created_at,
+            timeout: rest
+                .timeout_ms
                 .map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0))),
-            tags: row
-                .get::<_, Option<Vec<String>>>(column::TAGS)
-                .unwrap_or_default(),
-            metadata: row
-                .get::<_, Option<RawJson<'_>>>(column::METADATA)
-                .map(|m| m.0.into()),
-            trace: row.get::<_, Option<&str>>(column::TRACE).map(Into::into),
-            waited: us(origin.clock.0.saturating_sub(run_at.0)),
-            lease: us(lease_until.0.saturating_sub(origin.clock.0)),
+            tags: rest
+                .tags
+                .unwrap_or_default()
+                .into_iter()
+                .map(Into::into)
+                .collect(),
+            metadata: rest.metadata.map(Into::into),
+            trace: rest.trace.map(Into::into),
+            waited: origin.clock.since(run_at),
+            lease: origin.lease,
             claimed: origin.claimed,
             renewed_ms: AtomicU64::new(0),
             place: AtomicU64::new(row.get::<_, Place>(column::TID).0),
+            mark: AtomicI64::new(origin.mark.unwrap_or(0)),
             started: OnceLock::new(),
             cancel: OnceLock::new(),
             cancel_token: OnceLock::new(),
@@ -208,6 +202,17 @@ impl Attempt {
         self.renewed_ms
             .store(u64::try_from(ms).unwrap_or(u64::MAX), Relaxed);
         self.place.store(Place::parse(tid).0, Relaxed);
+        self.touched();
+    }
+
+    /// The row is written anew, or may be.
+    pub(crate) fn touched(&self) {
+        self.mark.store(0, Relaxed);
+    }
+
+    /// The claim's mark, while nobody is known to have touched the row since.
+    pub(crate) fn mark(&self) -> Option<i64> {
+        Some(self.mark.load(Relaxed)).filter(|mark| *mark != 0)
     }
 
     pub(crate) fn place(&self) -> Place {

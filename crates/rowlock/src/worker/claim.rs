@@ -12,9 +12,10 @@ use tokio::sync::futures::Notified;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use super::answer::Answer;
 use super::core::{Core, lock};
 use super::idle::{ARMED_FOR, Idle, Step};
-use super::intake::{Answer, Taken};
+use super::intake::Taken;
 use super::pace::Pace;
 use super::rings::{Noise, Rings};
 use super::run::fill_slots;
@@ -58,7 +59,7 @@ struct Asked<'a> {
 struct Brought {
     jobs: usize,
     suspects: usize,
-    parked: i32,
+    parked: u32,
     /// One stopped for its own bound, or brought all that was asked for: there may be more.
     more: bool,
 }
@@ -102,11 +103,14 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>) {
         lock(&core.slots).answered();
         core.slot_freed.notify_waiters();
 
-        let rows = match rows {
-            Ok(rows) => rows,
+        let answer = rows.and_then(|rows| Answer::new(&core, rows, asked.token, asked.began));
+        let answer = match answer {
+            Ok(answer) => answer,
             Err(e) => {
                 tracing::warn!(error = %e, "cannot claim, will try again");
                 brought = Brought::default();
+                // It may have told the others to begin behind what it did not take.
+                core.sweep.notify_one();
                 let after = if e.is_retryable() {
                     Duration::from_millis(100)
                 } else {
@@ -123,7 +127,6 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>) {
         let how = Taken::Claimed {
             rewinds: asked.rewinds,
         };
-        let answer = Answer::new(&core, rows, asked.token, asked.began);
         core.note(&answer, how);
         let all = answer.jobs() >= asked.want;
         let ask_rest = !all && !asked.rest.is_empty();
@@ -146,7 +149,11 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>) {
         }
         let noise = rings.noise(core.rings.load(Relaxed), Instant::now());
         let flooded = answer.queues_with(if noise == Noise::Much { 1 } else { FLOOD });
-        let brought_some = answer.queues_with(1);
+        let ringing = if noise == Noise::Some {
+            answer.queues_with(1)
+        } else {
+            Vec::new()
+        };
         core.take_in(answer, how);
         fill_slots(&core);
         if !flooded.is_empty() {
@@ -159,8 +166,8 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>) {
             disarmed = Some(Instant::now());
             idle.disarmed();
             Some((flooded, false))
-        } else if noise == Noise::Some && !brought_some.is_empty() {
-            Some((brought_some, true))
+        } else if !ringing.is_empty() {
+            Some((ringing, true))
         } else {
             None
         };

@@ -177,6 +177,7 @@ impl Ctx {
         let json = serde_json::to_string(progress).map_err(|e| Error::json(doing, e))?;
         validate::no_nul("progress", &json)?;
         let a = &*self.attempt;
+        a.touched();
         let rows = self
             .client
             .rows(

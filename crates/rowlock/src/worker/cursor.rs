@@ -9,16 +9,11 @@ type Position = (Micros, i64);
 
 const START: Position = (Micros::NEG_INFINITY, 0);
 
-/// The priority in which workers follow each other.
-const FOLLOWED: usize = 4;
-
 /// The last `(run_at, id)` seen in each priority of one queue.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Cursor {
     seen: [Position; PRIORITIES],
-    /// Where it was in priority 0 before it was set back.
-    mark: Position,
-    /// It was set back, and is not where it was yet.
+    /// It was set back, and has not caught up with the others yet.
     back: bool,
 }
 
@@ -26,7 +21,6 @@ impl Default for Cursor {
     fn default() -> Self {
         Self {
             seen: [START; PRIORITIES],
-            mark: START,
             back: false,
         }
     }
@@ -44,7 +38,6 @@ impl Cursor {
     pub(crate) fn claimed(&mut self, priority: i16, run_at: Micros, id: i64) {
         let at = &mut self.seen[Self::place(priority)];
         *at = (*at).max((run_at, id));
-        self.moved_on();
     }
 
     /// The claim passed over rows up to here.
@@ -52,34 +45,23 @@ impl Cursor {
         for ((mine, at), id) in self.seen.iter_mut().zip(at).zip(id) {
             *mine = (*mine).max((*at, *id));
         }
-        self.moved_on();
     }
 
     /// A full scan took a job behind us and had no room for more: go on from there.
     pub(crate) fn rewound(&mut self, priority: i16, run_at: Micros, id: i64) {
-        self.remember();
+        self.back = true;
         let at = &mut self.seen[Self::place(priority)];
         *at = (*at).min((run_at, id));
     }
 
     /// Something came up behind us, nobody knows where.
     pub(crate) fn reset(&mut self) {
-        self.remember();
+        self.back = true;
         self.seen = [START; PRIORITIES];
     }
 
-    fn remember(&mut self) {
-        self.mark = self.mark.max(self.seen[FOLLOWED]);
-        self.back = true;
-    }
-
-    fn moved_on(&mut self) {
-        // Who only followed others does not know where it was.
-        self.back &= self.mark == START || self.seen[FOLLOWED] < self.mark;
-    }
-
-    /// A claim found nothing from here on.
-    pub(crate) fn at_the_end(&mut self) {
+    /// A claim came as far as the others are.
+    pub(crate) fn caught_up(&mut self) {
         self.back = false;
     }
 
@@ -132,18 +114,10 @@ mod tests {
         assert!(cursor.may_follow(), "others have been here before it");
         cursor.reset();
         assert!(!cursor.may_follow(), "it was set back before it began");
-        cursor.claimed(4, Micros(10), 1);
-        assert!(!cursor.may_follow(), "that says nothing of priority 0");
         cursor.claimed(0, Micros(10), 1);
-        assert!(!cursor.may_follow(), "there may be more where it was never");
-        cursor.at_the_end();
+        assert!(!cursor.may_follow(), "others may be further");
+        cursor.caught_up();
         assert!(cursor.may_follow());
-        cursor.reset();
-        assert!(!cursor.may_follow());
-        cursor.claimed(0, Micros(5), 1);
-        assert!(!cursor.may_follow(), "there may be more behind");
-        cursor.claimed(0, Micros(10), 1);
-        assert!(cursor.may_follow(), "it is where it was");
         cursor.rewound(0, Micros(3), 1);
         assert!(!cursor.may_follow());
     }

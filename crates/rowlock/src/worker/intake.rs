@@ -2,33 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
 
 use tokio_postgres::Row;
 
-use super::attempt::{Attempt, Origin, column};
+use super::answer::{Answer, Rest, column};
+use super::attempt::{Attempt, Origin};
 use super::core::{Core, lock};
-use super::lane::Lane;
 use crate::db::Micros;
-
-/// The rows of one statement, sorted out but not decoded: that takes a while, and the next statement need not wait for it.
-pub(super) struct Answer {
-    token: i64,
-    /// Just before the statement was sent.
-    began: Instant,
-    parts: Vec<Part>,
-}
-
-/// What there was of one queue.
-struct Part {
-    lane: Arc<Lane>,
-    jobs: Vec<Row>,
-    parked: i32,
-    more: bool,
-    clock: Micros,
-    /// How far it looked, where the jobs do not show it.
-    passed: Option<(Vec<Micros>, Vec<i64>)>,
-}
 
 /// By which way jobs came in.
 #[derive(Debug, Clone, Copy)]
@@ -39,75 +19,15 @@ pub(super) enum Taken {
     Swept { full: bool },
 }
 
-impl Answer {
-    pub(super) fn new(core: &Core, rows: Vec<Row>, token: i64, began: Instant) -> Self {
-        let (mut parts, mut jobs) = (Vec::new(), Vec::with_capacity(rows.len()));
-        for row in rows {
-            if row.get::<_, Option<i64>>(column::ID).is_some() {
-                jobs.push(row);
-                continue;
-            }
-            // The row that ends a queue. One without a clock says that nobody looked.
-            let jobs = std::mem::take(&mut jobs);
-            let (Some(number), Some(clock)) = (
-                core.lane_of(row.get(column::QUEUE)),
-                row.get::<_, Option<Micros>>(column::CLOCK),
-            ) else {
-                continue;
-            };
-            let at = row.get::<_, Option<Vec<Micros>>>(column::CURSOR_AT);
-            let id = row.get::<_, Option<Vec<i64>>>(column::CURSOR_ID);
-            parts.push(Part {
-                lane: core.lane(number),
-                jobs,
-                parked: row.get::<_, Option<i32>>(column::PARKED).unwrap_or(0),
-                more: row.get::<_, Option<bool>>(column::MORE).unwrap_or(false),
-                clock,
-                passed: at.zip(id),
-            });
-        }
-        Self {
-            token,
-            began,
-            parts,
-        }
-    }
-
-    pub(super) fn jobs(&self) -> usize {
-        self.parts.iter().map(|p| p.jobs.len()).sum()
-    }
-
-    /// How many of them have lost a worker before.
-    pub(super) fn suspects(&self) -> usize {
-        let crashed = |job: &&Row| job.get::<_, i16>(column::CRASHES) > 0;
-        let jobs = self.parts.iter().flat_map(|p| &p.jobs);
-        jobs.filter(crashed).count()
-    }
-
-    /// The queues that brought at least so many.
-    pub(super) fn queues_with(&self, jobs: usize) -> Vec<String> {
-        let many = self.parts.iter().filter(|p| p.jobs.len() >= jobs);
-        many.map(|p| p.lane.queue.to_string()).collect()
-    }
-
-    pub(super) fn parked(&self) -> i32 {
-        self.parts.iter().map(|p| p.parked).sum()
-    }
-
-    /// Whether it stopped for its own bound.
-    pub(super) fn more(&self) -> bool {
-        self.parts.iter().any(|p| p.more)
-    }
-}
-
 impl Core {
     /// Moves the cursors, and counts the jobs as waiting. From here on, more may be asked for; but first of all
     /// [`take_in`](Self::take_in) is due.
     pub(super) fn note(&self, answer: &Answer, how: Taken) {
         for part in &answer.parts {
             let position = |job: &Row| {
+                let priority = Rest::of(job).map_or(0, |rest| rest.priority);
                 let at = job.get::<_, Micros>(column::RUN_AT);
-                (job.get::<_, i16>(column::PRIORITY), at, job.get(column::ID))
+                (priority, at, job.get(column::ID))
             };
             let mut cursor = lock(&part.lane.cursor);
             match how {
@@ -117,11 +37,11 @@ impl Core {
                     for (priority, at, id) in part.jobs.iter().map(position) {
                         cursor.claimed(priority, at, id);
                     }
-                    if let Some((at, id)) = &part.passed {
+                    if let Some((at, id)) = part.end.passed() {
                         cursor.passed(at, id);
                     }
-                    if part.jobs.is_empty() && part.parked == 0 && !part.more {
-                        cursor.at_the_end();
+                    if part.end.caught_up {
+                        cursor.caught_up();
                     }
                 }
                 Taken::Swept { full: true } => {
@@ -144,16 +64,16 @@ impl Core {
     pub(super) fn take_in(&self, answer: Answer, how: Taken) {
         for part in answer.parts {
             let meters = &part.lane.meters;
-            if part.parked > 0 {
-                meters
-                    .parked
-                    .increment(u64::try_from(part.parked).unwrap_or(0));
-            }
+            meters.parked.increment(u64::from(part.end.parked));
+            let clock = part.end.clock.unwrap_or(Micros::NEG_INFINITY);
             let origin = Origin {
                 lane: part.lane.clone(),
                 token: answer.token,
                 claimed: answer.began,
-                clock: part.clock,
+                clock,
+                lease: part.end.lease_until.unwrap_or(clock).since(clock),
+                max_attempts: part.end.max_attempts.unwrap_or(1),
+                mark: part.end.mark,
             };
             let mut attempts = Vec::with_capacity(part.jobs.len());
             for row in &part.jobs {

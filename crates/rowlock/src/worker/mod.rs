@@ -5,6 +5,7 @@
 //! they share. Decisions are pure (`slots`, `pace`, `cursor`, `idle`, `rings`, `outcome`, `message`) and tested by themselves.
 
 mod ack;
+mod answer;
 mod attempt;
 mod builder;
 mod claim;

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use tokio_postgres::types::Type;
 
-use super::attempt::column;
+use super::answer::Answer;
 use super::claim::random_token;
 use super::core::{Core, lock};
-use super::intake::{Answer, Taken};
+use super::intake::Taken;
 use super::lane::Lane;
 use super::run::fill_slots;
 use crate::db::Link;
@@ -141,11 +141,11 @@ impl Core {
                 ],
             )
             .await?;
-        let Some(more) = rows.last().map(|r| r.get::<_, Option<bool>>(column::MORE)) else {
+        let answer = Answer::new(self, rows, token, began)?;
+        if answer.nobody_looked() {
             return Ok(false);
-        };
-        let Some(full) = more else { return Ok(false) };
-        let answer = Answer::new(self, rows, token, began);
+        }
+        let full = answer.more();
         let (jobs, suspects) = (answer.jobs(), answer.suspects());
         self.note(&answer, Taken::Swept { full });
         self.take_in(answer, Taken::Swept { full });

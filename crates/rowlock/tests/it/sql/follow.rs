@@ -101,3 +101,80 @@ async fn who_gives_jobs_back_makes_the_next_one_look_from_its_own_cursor() {
         "that place is forgotten"
     );
 }
+
+/// Who was told to look from the start walks over what the others have taken, and follows them again as soon as it is where they are.
+#[tokio::test]
+async fn who_was_set_back_is_told_when_it_has_caught_up() {
+    let own = installed().await;
+    let pg = &own.pg;
+    run(
+        pg,
+        "insert into rowlock.job (kind, payload, run_at) select 'k', '{}', '2021-01-01' from generate_series(1, 5000)",
+    )
+    .await;
+    let claim = |want: i32, follow: bool, after: &str| {
+        format!(
+            "select payload ->> 'caught_up', count(*) over () - 1 from rowlock.claim_batch('{{default}}', '{{{want}}}', {want}, 0, 99, \
+             follow => '{{{follow}}}', after_at => array_fill('2021-01-01'::timestamptz, array[9]), after_id => array_fill({after}::bigint, array[9])) \
+             order by id desc limit 1"
+        )
+    };
+    let nobody = claim(10, false, "0");
+    assert_eq!(one(pg, &nobody).await, "true|10", "nobody is ahead");
+    let first = number(pg, "select min(id) from rowlock.job").await;
+    let followed = claim(4000, true, &format!("{first} + 9"));
+    assert_eq!(one(pg, &followed).await, "true|4000", "it leads");
+
+    run(
+        pg,
+        &format!("update rowlock.job set lease_until = '-infinity' where id < {first} + 100"),
+    )
+    .await;
+    let back = claim(60, false, "0");
+    assert_eq!(
+        one(pg, &back).await,
+        "false|60",
+        "there may be more of what came up behind"
+    );
+    let on = claim(60, false, &format!("{first} + 59"));
+    assert_eq!(
+        one(pg, &on).await,
+        "false|40",
+        "it stopped for its own bound, behind the others"
+    );
+    let there = claim(60, false, &format!("{first} + 3900"));
+    assert_eq!(one(pg, &there).await, "true|60", "it is further than they");
+}
+
+/// The turn is over when all rows seen will be taken: another claim takes the next ones while the first still writes.
+#[tokio::test]
+async fn a_full_claim_gives_its_turn_back_before_it_is_committed() {
+    let own = installed().await;
+    let pg = &own.pg;
+    let jobs = enqueue(pg, 300).await;
+    let other = own.another().await;
+    let claim = "select id from rowlock.claim_batch('{default}', '{150}', 150, 0, 99, follow => '{true}', \
+         after_at => array_fill('-infinity'::timestamptz, array[9]), after_id => array_fill(0::bigint, array[9])) where id is not null order by id";
+    let text = |ids: &[i64]| ids.iter().map(i64::to_string).collect::<Vec<_>>();
+    run(&other, "begin").await;
+    assert_eq!(rows(&other, claim).await, text(&jobs[..150]));
+    assert_eq!(
+        rows(pg, claim).await,
+        text(&jobs[150..]),
+        "it begins behind what is under way"
+    );
+    assert_eq!(
+        number(
+            pg,
+            "select count(*) from rowlock.job where token = 99 and xmax <> 0"
+        )
+        .await,
+        0,
+        "and had the turn: it locked no row first"
+    );
+    // What the first does not take after all lies behind that place, and is found by a full scan.
+    run(&other, "rollback").await;
+    assert!(rows(pg, claim).await.is_empty());
+    let sweep = "select count(id) from rowlock.sweep('default', 1000, 0, 7)";
+    assert_eq!(number(pg, sweep).await, 150);
+}

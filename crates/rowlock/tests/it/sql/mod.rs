@@ -16,4 +16,5 @@ mod retry;
 mod roles;
 mod storage;
 mod unique;
+mod untouched;
 mod wake;

@@ -240,6 +240,14 @@ async fn call_all(explained: &mut Explained, situation: &str, claim: &str, expec
         "{situation}: extend writes"
     );
 
+    let call = "select rowlock.finish_untouched('default', '{7}', '{\"(0,1)\"}', '{1}', '{1}')";
+    let (_, plans) = explained.pinned(situation, call).await;
+    assert_eq!(
+        readers(&plans, "j.xmin = v_xid"),
+        ["Tid Scan"],
+        "{situation}: complete deletes what nobody has touched"
+    );
+
     // Nobody has touched this one since the claim: it is deleted without being locked first.
     if expect_jobs {
         let one = [of(5)];
