@@ -119,8 +119,8 @@ async fn who_was_set_back_is_told_when_it_has_caught_up() {
              order by id desc limit 1"
         )
     };
-    let nobody = claim(10, false, "0");
-    assert_eq!(one(pg, &nobody).await, "true|10", "nobody is ahead");
+    let few = claim(10, false, "0");
+    assert_eq!(one(pg, &few).await, "false|10", "there is more");
     let first = number(pg, "select min(id) from rowlock.job").await;
     let followed = claim(4000, true, &format!("{first} + 9"));
     assert_eq!(one(pg, &followed).await, "true|4000", "it leads");
@@ -143,7 +143,33 @@ async fn who_was_set_back_is_told_when_it_has_caught_up() {
         "it stopped for its own bound, behind the others"
     );
     let there = claim(60, false, &format!("{first} + 3900"));
-    assert_eq!(one(pg, &there).await, "true|60", "it is further than they");
+    assert_eq!(
+        one(pg, &there).await,
+        "false|60",
+        "it has seen more than it took"
+    );
+    let further = claim(100, false, &format!("{first} + 4069"));
+    assert_eq!(
+        one(pg, &further).await,
+        "true|100",
+        "it is further than they"
+    );
+    run(
+        pg,
+        &format!("update rowlock.job set lease_until = '-infinity' where id < {first} + 60"),
+    )
+    .await;
+    run(
+        pg,
+        &format!("delete from rowlock.job where id >= {first} + 60"),
+    )
+    .await;
+    assert_eq!(
+        one(pg, &claim(50, false, "0")).await,
+        "false|50",
+        "it has seen the end, and took less than was there"
+    );
+    assert_eq!(one(pg, &claim(50, false, "0")).await, "true|10");
 }
 
 /// The turn is over when all rows seen will be taken: another claim takes the next ones while the first still writes.
