@@ -174,7 +174,7 @@ $$;
 -- Then one row with id null, whose payload says how the claim of that queue went: queue; clock, the database's time; lease_until and
 -- max_attempts, of jobs without a rest; mark, by which complete_batch knows what this claim has written, if it wrote anything; parked, how many jobs were put away
 -- instead of returned (poison, expired, cancelled), in which case it is worth claiming again; more, whether it stopped for its own bound;
--- caught_up, whether it came as far as the last claim that the caller might have followed, and took all that it may;
+-- last_at and last_id, where the claim before it stopped; caught_up, whether it came at least as far and took all that it saw and may;
 -- cursor_at and cursor_id, where it stopped in each priority, when rows were passed over that the jobs returned do not show. Queues
 -- that were not reached have none.
 create or replace function rowlock.claim_batch(
@@ -402,7 +402,8 @@ begin
     end if;
     payload := jsonb_build_object('queue', v_name, 'clock', v_now, 'lease_until', v_lease, 'max_attempts', v_attempts,
       'mark', rowlock.mark(pg_current_xact_id_if_assigned()::xid), 'parked', v_parked, 'more', v_visited >= v_visit_max,
-      'caught_up', coalesce(v_take, '{}') = '{}' and (v_ahead or v_look.seen < v_visit or v_look.seen_ord[v_look.seen] > 5), 'cursor_at', v_end_at, 'cursor_id', v_end_id);
+      'caught_up', coalesce(v_take, '{}') = '{}' and (v_ahead or v_look.seen < v_visit or v_look.seen_ord[v_look.seen] > 5),
+      'last_at', v_last_at, 'last_id', v_last_id, 'cursor_at', v_end_at, 'cursor_id', v_end_id);
     return next;
   end loop;
 end $$;

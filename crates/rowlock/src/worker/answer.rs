@@ -56,15 +56,22 @@ pub(super) struct End {
     /// Of a claim: whether it stopped for its own bound. Of a full scan: whether it had no room for more.
     #[serde(default)]
     pub(super) more: bool,
-    /// Of a claim: whether it came as far as the last one that it might have followed.
+    /// Of a claim: whether it came as far as the one before it, and left nothing on the way.
     #[serde(default)]
     pub(super) caught_up: bool,
+    /// Where the one before it stopped.
+    last_at: Option<Micros>,
+    last_id: Option<i64>,
     /// How far it looked, where the jobs do not show it.
     cursor_at: Option<Vec<Micros>>,
     cursor_id: Option<Vec<i64>>,
 }
 
 impl End {
+    pub(super) fn last(&self) -> Option<(Micros, i64)> {
+        self.last_at.zip(self.last_id)
+    }
+
     pub(super) fn passed(&self) -> Option<(&[Micros], &[i64])> {
         self.cursor_at.as_deref().zip(self.cursor_id.as_deref())
     }

@@ -5,7 +5,7 @@ use crate::db::Micros;
 /// Priorities, highest first, as the database scans them.
 pub(crate) const PRIORITIES: usize = 9;
 
-type Position = (Micros, i64);
+pub(crate) type Position = (Micros, i64);
 
 const START: Position = (Micros::NEG_INFINITY, 0);
 
@@ -60,7 +60,12 @@ impl Cursor {
         self.seen = [START; PRIORITIES];
     }
 
-    /// A claim came as far as the others are.
+    /// Whether it is here or further, in the priority in which workers follow each other.
+    pub(crate) fn is_at(&self, place: Position) -> bool {
+        self.seen[Self::place(0)] >= place
+    }
+
+    /// It came as far as the others are.
     pub(crate) fn caught_up(&mut self) {
         self.back = false;
     }
@@ -114,8 +119,10 @@ mod tests {
         assert!(cursor.may_follow(), "others have been here before it");
         cursor.reset();
         assert!(!cursor.may_follow(), "it was set back before it began");
+        cursor.claimed(4, Micros(10), 5);
         cursor.claimed(0, Micros(10), 1);
         assert!(!cursor.may_follow(), "others may be further");
+        assert!(cursor.is_at((Micros(10), 1)) && !cursor.is_at((Micros(10), 2)));
         cursor.caught_up();
         assert!(cursor.may_follow());
         cursor.rewound(0, Micros(3), 1);

@@ -40,7 +40,8 @@ impl Core {
                     if let Some((at, id)) = part.end.passed() {
                         cursor.passed(at, id);
                     }
-                    if part.end.caught_up {
+                    if part.end.caught_up || part.end.last().is_some_and(|last| cursor.is_at(last))
+                    {
                         cursor.caught_up();
                     }
                 }
