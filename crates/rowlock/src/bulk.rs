@@ -4,8 +4,9 @@
 //! that way, in the same transaction.
 
 use std::collections::HashMap;
+use std::pin::Pin;
 
-use futures_util::pin_mut;
+use tokio_postgres::Row;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -17,8 +18,8 @@ use crate::validate;
 
 const DOING: &str = "load jobs by COPY";
 
-/// Jobs in memory at once.
-const CHUNK_JOBS: usize = 10_000;
+/// Jobs with a unique key that are kept in memory until they are sent together.
+const UNIQUE_AT_ONCE: usize = 10_000;
 
 const PLAIN: &str = "copy rowlock.job (queue, kind, payload, priority, created_at, run_at) from stdin (format binary)";
 const WHOLE: &str = "copy rowlock.job (queue, kind, payload, priority, created_at, run_at, max_attempts, timeout_ms, expires_at, backoff, tags, \
@@ -45,115 +46,91 @@ const MORE_TYPES: [Type; 7] = [
 /// Loads the jobs, all or none; returns how many.
 pub(crate) async fn load(client: &Client, jobs: impl Iterator<Item = NewJob>) -> Result<u64> {
     let schema = client.schema();
-    let failed = |e| Error::database(DOING, schema.as_str(), e);
     let connection = client.connection().await?;
+    let failed = |e| Error::database(DOING, schema.as_str(), e);
     connection.begin().await.map_err(failed)?;
-    let loaded = load_chunks(client, &connection, jobs).await;
+    let loaded = load_all(client, &connection, jobs).await;
     connection.end(schema, DOING, loaded).await
 }
 
-async fn load_chunks(
+async fn load_all(
     client: &Client,
     connection: &Connection,
-    mut jobs: impl Iterator<Item = NewJob>,
+    jobs: impl Iterator<Item = NewJob>,
 ) -> Result<u64> {
+    let mut load = Load {
+        client,
+        connection,
+        copy: None,
+        whole: false,
+        limits: HashMap::new(),
+        now: Micros::NEG_INFINITY,
+        unique: Vec::new(),
+    };
     let mut count = 0;
-    // What each queue takes at most.
-    let mut limits: HashMap<String, usize> = HashMap::new();
-    loop {
-        let chunk: Vec<NewJob> = jobs.by_ref().take(CHUNK_JOBS).collect();
-        if chunk.is_empty() {
-            break;
-        }
-        for job in &chunk {
-            job.check()?;
-            let limit = match limits.get(&*job.queue) {
-                Some(limit) => *limit,
-                None => {
-                    let (limit, _) = queue_limit(client, connection, &job.queue).await?;
-                    limits.insert(job.queue.to_string(), limit);
-                    limit
-                }
-            };
-            validate::json_object("payload", job.payload.get(), limit)?;
-        }
-        let (unique, plain): (Vec<_>, Vec<_>) =
-            chunk.into_iter().partition(|job| job.unique_key.is_some());
-        count += unique.len() as u64 + plain.len() as u64;
-        crate::enqueue::send_all(connection, client.schema(), &unique).await?;
-        copy(client, connection, &plain).await?;
+    for job in jobs {
+        load.add(job).await?;
+        count += 1;
     }
-    for queue in limits.keys() {
-        call(client, connection, "select rowlock.announce($1)", queue).await?;
-    }
+    load.finish().await?;
     Ok(count)
 }
 
-/// What the queue takes at most, and the database's time.
-async fn queue_limit(
-    client: &Client,
-    connection: &Connection,
-    queue: &str,
-) -> Result<(usize, Micros)> {
-    let row = call(
-        client,
-        connection,
-        "select (rowlock.ensure_queue($1)).max_payload_bytes, rowlock.clock()",
-        queue,
-    )
-    .await?;
-    Ok((
-        usize::try_from(row.get::<_, i32>(0)).unwrap_or(0),
-        row.get(1),
-    ))
+/// A load under way. While COPY is, nothing else can be said on its connection: it is ended first.
+struct Load<'a> {
+    client: &'a Client,
+    connection: &'a Connection,
+    copy: Option<Pin<Box<BinaryCopyInWriter>>>,
+    /// Whether COPY takes the columns that most jobs have no use for.
+    whole: bool,
+    /// What each queue takes at most.
+    limits: HashMap<Box<str>, usize>,
+    /// The database's time, when a queue was first seen.
+    now: Micros,
+    unique: Vec<NewJob>,
 }
 
-async fn call(
-    client: &Client,
-    connection: &Connection,
-    sql: &str,
-    queue: &str,
-) -> Result<tokio_postgres::Row> {
-    let schema = client.schema();
-    connection
-        .row(&schema.sql(sql), &[(&queue, Type::TEXT)])
-        .await
-        .map_err(|e| Error::database(DOING, schema.as_str(), e))
-}
-
-async fn copy(client: &Client, connection: &Connection, jobs: &[NewJob]) -> Result<()> {
-    let Some(first) = jobs.first() else {
-        return Ok(());
-    };
-    let schema = client.schema();
-    let failed = |e| Error::database(DOING, schema.as_str(), e);
-    let whole = jobs.iter().any(|job| job.options_json().is_some());
-    let (_, now) = queue_limit(client, connection, &first.queue).await?;
-    for job in jobs {
+impl Load<'_> {
+    async fn add(&mut self, job: NewJob) -> Result<()> {
+        job.check()?;
+        let limit = match self.limits.get(&*job.queue) {
+            Some(limit) => *limit,
+            None => self.look_up(&job.queue).await?,
+        };
+        validate::size("payload", job.payload.get(), limit)?;
+        if job.unique_key.is_some() {
+            self.unique.push(job);
+            if self.unique.len() >= UNIQUE_AT_ONCE {
+                self.send_unique().await?;
+            }
+            return Ok(());
+        }
         if let Some(Expiry::At(at)) = job.expiry {
-            if Micros::from_timestamp(at) <= now {
+            if Micros::from_timestamp(at) <= self.now {
                 let rule = "has passed: such a job would never run";
                 return Err(Invalid::new("expires_at", at, rule).into());
             }
         }
+        if job.has_options() && !self.whole {
+            self.end_copy().await?;
+            self.whole = true;
+        }
+        self.copy(&job).await
     }
 
-    let sink = connection
-        .client
-        .copy_in(&*schema.sql(if whole { WHOLE } else { PLAIN }))
-        .await
-        .map_err(failed)?;
-    let types: Vec<Type> = PLAIN_TYPES
-        .into_iter()
-        .chain(if whole {
-            MORE_TYPES.to_vec()
-        } else {
-            Vec::new()
-        })
-        .collect();
-    let writer = BinaryCopyInWriter::new(sink, &types);
-    pin_mut!(writer);
-    for job in jobs {
+    /// Asks for the limit of a queue and the time.
+    async fn look_up(&mut self, queue: &str) -> Result<usize> {
+        self.end_copy().await?;
+        let sql = "select (rowlock.ensure_queue($1)).max_payload_bytes, rowlock.clock()";
+        let row = self.call(sql, queue).await?;
+        let limit = usize::try_from(row.get::<_, i32>(0)).unwrap_or(0);
+        self.now = row.get(1);
+        self.limits.insert(queue.into(), limit);
+        Ok(limit)
+    }
+
+    async fn copy(&mut self, job: &NewJob) -> Result<()> {
+        let (now, whole) = (self.now, self.whole);
         let after = |d| Micros(now.0.saturating_add(whole_ms(d).saturating_mul(1000)));
         let run_at = match job.due {
             Due::Now => now,
@@ -167,9 +144,11 @@ async fn copy(client: &Client, connection: &Connection, jobs: &[NewJob]) -> Resu
             job.priority as i16,
         );
         let plain: [&(dyn ToSql + Sync); 6] = [&queue, &kind, &payload, &priority, &now, &run_at];
+        let schema = self.client.schema();
+        let failed = |e| Error::database(DOING, schema.as_str(), e);
+        let writer = self.writer().await?;
         if !whole {
-            writer.as_mut().write(&plain).await.map_err(failed)?;
-            continue;
+            return writer.write(&plain).await.map_err(failed);
         }
         let expires_at = job.expiry.map(|e| match e {
             Expiry::At(at) => Micros::from_timestamp(at),
@@ -193,8 +172,63 @@ async fn copy(client: &Client, connection: &Connection, jobs: &[NewJob]) -> Resu
             &job.trace,
         ];
         let row: Vec<&(dyn ToSql + Sync)> = plain.into_iter().chain(more).collect();
-        writer.as_mut().write(&row).await.map_err(failed)?;
+        writer.write(&row).await.map_err(failed)
     }
-    writer.finish().await.map_err(failed)?;
-    Ok(())
+
+    /// The COPY under way, or a new one.
+    async fn writer(&mut self) -> Result<Pin<&mut BinaryCopyInWriter>> {
+        let copy = match self.copy.take() {
+            Some(copy) => copy,
+            None => Box::pin(self.begin_copy().await?),
+        };
+        Ok(self.copy.insert(copy).as_mut())
+    }
+
+    async fn begin_copy(&self) -> Result<BinaryCopyInWriter> {
+        let schema = self.client.schema();
+        let (sql, types) = if self.whole {
+            (WHOLE, [&PLAIN_TYPES[..], &MORE_TYPES].concat())
+        } else {
+            (PLAIN, PLAIN_TYPES.to_vec())
+        };
+        let sql = schema.sql(sql);
+        let sink = self.connection.client.copy_in(&*sql).await;
+        let sink = sink.map_err(|e| Error::database(DOING, schema.as_str(), e))?;
+        Ok(BinaryCopyInWriter::new(sink, &types))
+    }
+
+    async fn end_copy(&mut self) -> Result<()> {
+        if let Some(mut copy) = self.copy.take() {
+            let schema = self.client.schema();
+            copy.as_mut()
+                .finish()
+                .await
+                .map_err(|e| Error::database(DOING, schema.as_str(), e))?;
+        }
+        Ok(())
+    }
+
+    async fn send_unique(&mut self) -> Result<()> {
+        self.end_copy().await?;
+        let jobs = std::mem::take(&mut self.unique);
+        crate::enqueue::send_all(self.connection, self.client.schema(), &jobs).await?;
+        Ok(())
+    }
+
+    /// Sends what is left, and wakes whoever waits for it.
+    async fn finish(mut self) -> Result<()> {
+        self.send_unique().await?;
+        for queue in self.limits.keys() {
+            self.call("select rowlock.announce($1)", queue).await?;
+        }
+        Ok(())
+    }
+
+    async fn call(&self, sql: &str, queue: &str) -> Result<Row> {
+        let schema = self.client.schema();
+        self.connection
+            .row(&schema.sql(sql), &[(&queue, Type::TEXT)])
+            .await
+            .map_err(|e| Error::database(DOING, schema.as_str(), e))
+    }
 }

@@ -225,7 +225,7 @@ impl NewJob {
             .then(|| serde_json::to_string(&Options(self)).unwrap_or_default())
     }
 
-    fn has_options(&self) -> bool {
+    pub(crate) fn has_options(&self) -> bool {
         self.max_attempts.is_some()
             || self.timeout.is_some()
             || self.backoff.is_some()

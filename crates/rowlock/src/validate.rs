@@ -163,15 +163,21 @@ pub(crate) fn json_object(what: &'static str, text: &str, max_bytes: usize) -> R
         };
         return Err(Invalid::new(what, kind, "is not a JSON object"));
     }
-    if text.len() > max_bytes {
-        let rule = format!("is too large: at most {max_bytes} bytes are allowed here");
-        return Err(Invalid::new(
-            what,
-            format_args!("{} bytes", text.len()),
-            rule,
-        ));
-    }
+    size(what, text, max_bytes)?;
     no_nul(what, text)
+}
+
+/// That a text is within a limit.
+pub(crate) fn size(what: &'static str, text: &str, max_bytes: usize) -> Result<(), Invalid> {
+    if text.len() <= max_bytes {
+        return Ok(());
+    }
+    let rule = format!("is too large: at most {max_bytes} bytes are allowed here");
+    Err(Invalid::new(
+        what,
+        format_args!("{} bytes", text.len()),
+        rule,
+    ))
 }
 
 /// Refuses the escape `\u0000`, which JSON allows and Postgres does not.
