@@ -576,8 +576,7 @@ CREATE FUNCTION rowlock.make_partitions(days_ahead integer DEFAULT 7, move_limit
 
 CREATE FUNCTION rowlock.mark(xid xid) RETURNS bigint
     LANGUAGE sql
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS …;
+    RETURN (((pg_relation_filenode('rowlock.job'::regclass))::bigint << 32) | ((xid)::text)::bigint);
 
 CREATE FUNCTION rowlock.merge_kinds(kinds jsonb, changes jsonb) RETURNS jsonb
     LANGUAGE plpgsql IMMUTABLE
@@ -799,10 +798,9 @@ CREATE FUNCTION rowlock.stats(queue text DEFAULT NULL::text) RETURNS TABLE(name 
     SET work_mem TO '16MB'
     AS …;
 
-CREATE FUNCTION rowlock.stopped_at(queue_no integer, at timestamp with time zone, id bigint) RETURNS void
+CREATE FUNCTION rowlock.stopped_at(queue_no integer, at timestamp with time zone, id bigint) RETURNS boolean
     LANGUAGE sql
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS …;
+    RETURN ((setval((('rowlock.cursor_at_'::text || (queue_no % 32)))::regclass, ((((EXTRACT(epoch FROM (at - '2000-01-01 00:00:00+00'::timestamp with time zone)) * (1000000)::numeric))::bigint << 8) | (((queue_no / 32) & 255))::bigint)) > 0) AND (setval((('rowlock.cursor_id_'::text || (queue_no % 32)))::regclass, id) > 0));
 
 CREATE FUNCTION rowlock.sweep(from_queue text, want integer, worker bigint, token bigint, lease_ms integer DEFAULT NULL::integer, kinds text[] DEFAULT NULL::text[], overdue boolean DEFAULT false) RETURNS TABLE(id bigint, tid tid, kind text, payload jsonb, run_at timestamp with time zone, rest record)
     LANGUAGE plpgsql SECURITY DEFINER

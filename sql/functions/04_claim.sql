@@ -66,23 +66,18 @@ begin
 end $$;
 
 -- Says where claims of a queue may go on, in priority 0: see claim_batch. Sequences take numbers, so the time is one of microseconds since
--- 2000, and a mark of the queue, because queues share them.
-create or replace function rowlock.stopped_at(queue_no integer, at timestamptz, id bigint) returns void
+-- 2000, and a mark of the queue, because queues share them. Like the next one it is inlined (so it has no SET clause): calling it would cost
+-- more than what it does.
+create or replace function rowlock.stopped_at(queue_no integer, at timestamptz, id bigint) returns boolean
   language sql volatile
-  set search_path = pg_catalog, pg_temp
-as $$
-  select setval(('rowlock.cursor_at_' || queue_no % 32)::regclass,
-                (extract(epoch from at - timestamptz '2000-01-01 00:00:00+00') * 1000000)::bigint << 8 | (queue_no / 32 & 255)),
-         setval(('rowlock.cursor_id_' || queue_no % 32)::regclass, stopped_at.id)
-$$;
+  return setval(('rowlock.cursor_at_' || queue_no % 32)::regclass,
+                (extract(epoch from at - timestamptz '2000-01-01 00:00:00+00') * 1000000)::bigint << 8 | (queue_no / 32 & 255)) > 0
+         and setval(('rowlock.cursor_id_' || queue_no % 32)::regclass, id) > 0;
 
 -- What a transaction has written into the table of jobs, as a number: the table's file, which a rewrite of the table changes, and the transaction.
 create or replace function rowlock.mark(xid xid) returns bigint
   language sql volatile
-  set search_path = pg_catalog, pg_temp
-as $$
-  select pg_relation_filenode('rowlock.job'::regclass)::bigint << 32 | xid::text::bigint
-$$;
+  return pg_relation_filenode('rowlock.job'::regclass)::bigint << 32 | xid::text::bigint;
 
 -- Puts jobs that killed their workers too often among the dead. The rows are locked by the caller. (On the settings: 05_ack.sql.)
 create or replace function rowlock.park_poison(queue text, tids tid[], now timestamptz) returns integer
@@ -152,11 +147,11 @@ $$;
 -- times as long. In between the rows are locked with SKIP LOCKED, so that no claim ever waits for another, unless that is
 -- known to be needless: claims of one queue take turns, and whose turn it is meets nobody. That saves a write-ahead record of 54
 -- bytes for each job and a tenth of the time. A turn is over as soon as it is known that all rows seen will be taken, and the others told to
--- begin behind them: then one claim looks while another writes. It is an advisory lock and carries nothing: who does not get it soon (its
--- holder may be frozen), or does not ask for it (turn = false), locks rows instead, and should two meet all the same, one waits, looks again and
--- leaves the row alone. Rows that somebody else has locked (a transaction that changes a waiting job) show it in their xmax; they too are locked
--- first. Whoever does so in the instant between the look and the write makes the claim wait for lock_timeout, fail and be tried again.
--- What such a claim leaves behind the place it told is found by the next full scan.
+-- begin behind them: then one claim looks while another writes. Who sees rows before that place, because it was told to look there, locks them.
+-- The turn is an advisory lock and carries nothing: who does not get it soon (its holder may be frozen), or does not ask for it (turn = false),
+-- locks rows instead, and should two meet all the same, one waits, looks again and leaves the row alone. Rows that somebody else has locked (a
+-- transaction that changes a waiting job) show it in their xmax; they too are locked first. Whoever does so in the instant between the look and
+-- the write makes the claim wait for lock_timeout, fail and be tried again.
 --
 -- The plans cannot flip. The statistics of a queue table are always wrong, so the choice is not left to them: no sequential or
 -- bitmap scans, no sorts, no hash or merge joins, one generic plan; the claim index for looking, and no index for taking.
@@ -171,12 +166,12 @@ $$;
 -- costs Postgres and the reader alike; 23 of them were a sixth of the claim. It gives the place of a row as it is, for complete_batch: as text
 -- it costs a twentieth of the whole.
 --
--- Then one row with id null, whose payload says how the claim of that queue went: queue; clock, the database's time; lease_until and
--- max_attempts, of jobs without a rest; mark, by which complete_batch knows what this claim has written, if it wrote anything; parked, how many jobs were put away
--- instead of returned (poison, expired, cancelled), in which case it is worth claiming again; more, whether it stopped for its own bound;
--- last_at and last_id, where the claim before it stopped; caught_up, whether it came at least as far and took all that it saw and may;
--- cursor_at and cursor_id, where it stopped in each priority, when rows were passed over that the jobs returned do not show. Queues
--- that were not reached have none.
+-- Then one row with id null, whose payload says how the claim of that queue went: queue; clock, the database's time; parked, how many jobs
+-- were put away instead of returned (poison, expired, cancelled), in which case it is worth claiming again; more, whether it stopped
+-- for its own bound; caught_up, whether it came at least as far as the claim before it, and took all that it saw and may. If there are
+-- jobs: lease_until and max_attempts, of those without a rest, and mark, by which complete_batch knows what this claim has written. For who does not
+-- follow: last_at and last_id, where the claim before it stopped. When rows were passed over that the jobs returned do not show: cursor_at and cursor_id,
+-- where it stopped in each priority. Queues that were not reached have none.
 create or replace function rowlock.claim_batch(
   queues       text[],
   wants        integer[],
@@ -204,7 +199,8 @@ as $$
 #variable_conflict use_column
 declare
   v_all       integer := want;    -- how many are still wanted,
-  v_left      integer;            -- and how many of them from this queue
+  v_left      integer;            -- and how many of them from this queue,
+  v_wanted    integer;            -- of so many
   v_name      text;
   v_queue     rowlock.queue;
   v_now       timestamptz;
@@ -221,7 +217,9 @@ declare
   v_visited   integer;            -- and has
   v_look      record;             -- what it saw
   v_turn      boolean;            -- whether it is this claim's turn in the queue,
-  v_over      boolean;            -- or was, and no other is going to see these rows
+  v_over      boolean;            -- or was, and the next one begins behind these rows
+  v_first     bigint;             -- the first row in priority 0
+  v_alone     boolean;            -- whether nobody else can be about to write these rows
   v_take      tid[];              -- those of them to take,
   v_try       tid[];              -- now,
   v_tried     integer;            -- and how many those are
@@ -250,6 +248,7 @@ begin
     exit when v_all <= 0;
     v_name := queues[n];
     v_left := least(wants[n], v_all);
+    v_wanted := v_left;
     v_queue := rowlock.ensure_queue(v_name);
     v_visit := greatest(v_left, 100);
     v_visit_max := greatest(2000, 2 * v_left);
@@ -288,6 +287,17 @@ begin
       end if;
       v_now := rowlock.clock();
       v_lease := v_now + make_interval(secs => coalesce(claim_batch.lease_ms, v_queue.lease_ms) / 1000.0);
+      v_last_at := null;
+      if v_queue.no >= 0 then
+        v_last := pg_sequence_last_value(('rowlock.cursor_at_' || v_queue.no % 32)::regclass);
+        if v_last & 255 = v_queue.no / 32 & 255 and v_last >> 8 > 0 then
+          v_last_at := timestamptz '2000-01-01 00:00:00+00' + (v_last >> 8) * interval '1 microsecond';
+          v_last_id := pg_sequence_last_value(('rowlock.cursor_id_' || v_queue.no % 32)::regclass);
+          if v_last_at > v_now then
+            v_last_at := null;  -- the clock was set back; what is written there means nothing
+          end if;
+        end if;
+      end if;
       v_follow := false;
       if after_at is null then
         v_at := array_fill('-infinity'::timestamptz, array[9]);
@@ -295,20 +305,10 @@ begin
       else
         v_at := after_at[9 * n - 8 : 9 * n];
         v_id := after_id[9 * n - 8 : 9 * n];
-        v_last_at := null;
-        if follow[n] is not null and v_queue.no >= 0 then
-          v_follow := follow[n];
-          v_last := pg_sequence_last_value(('rowlock.cursor_at_' || v_queue.no % 32)::regclass);
-          if v_last & 255 = v_queue.no / 32 & 255 then
-            v_last_at := timestamptz '2000-01-01 00:00:00+00' + (v_last >> 8) * interval '1 microsecond';
-            v_last_id := pg_sequence_last_value(('rowlock.cursor_id_' || v_queue.no % 32)::regclass);
-            if v_last_at > v_now then
-              v_last_at := null;  -- the clock was set back; what is written there means nothing
-            elsif v_follow and (v_last_at, v_last_id) > (v_at[5], v_id[5]) then
-              v_at[5] := v_last_at;
-              v_id[5] := v_last_id;
-            end if;
-          end if;
+        v_follow := v_queue.no >= 0 and follow[n] is true;
+        if v_follow and (v_last_at, v_last_id) > (v_at[5], v_id[5]) then
+          v_at[5] := v_last_at;
+          v_id[5] := v_last_id;
         end if;
         if look_back_ms > 0 then
           select array_agg(least(c.at, v_now - make_interval(secs => look_back_ms / 1000.0))), array_agg(case when c.at < v_now - make_interval(secs => look_back_ms / 1000.0) then c.id else 0 end)
@@ -319,7 +319,8 @@ begin
       v_look := rowlock.look(v_name, v_at, v_id, v_visit, v_now, claim_batch.kinds, v_paused, suspects, v_crashes, v_kinds, v_attempts);
       -- All that was seen will be taken: the next one may begin behind it, while this one writes. An exception is what gives a lock back early.
       if v_turn and v_follow and v_look.seen between 100 and v_left and cardinality(v_look.take) = v_look.seen and v_look.clean
-         and v_look.seen_ord[v_look.seen] = 5 and ((v_look.seen_at[v_look.seen], v_look.seen_id[v_look.seen]) > (v_last_at, v_last_id)) is not false then
+         and v_look.seen_ord[1] = 5 and v_look.seen_ord[v_look.seen] = 5
+         and ((v_look.seen_at[1], v_look.seen_id[1]) > (v_last_at, v_last_id)) is not false then
         perform rowlock.stopped_at(v_queue.no, v_look.seen_at[v_look.seen], v_look.seen_id[v_look.seen]);
         raise exception 'the turn is over' using errcode = 'RL002';
       end if;
@@ -330,13 +331,15 @@ begin
 
     loop
       v_take := v_look.take;
-
+      -- Behind the place where the last claim stopped, rows may be under way to somebody whose turn is over.
+      v_first := array_position(v_look.seen_ord, 5);
+      v_alone := v_turn and v_look.clean and (v_last_at is null or v_first is null or (v_look.seen_at[v_first], v_look.seen_id[v_first]) > (v_last_at, v_last_id));
       v_taken := 0;
       while v_left > 0 and v_take <> '{}' loop
         v_try := v_take[: v_left];
         v_tried := cardinality(v_try);
         v_take := v_take[v_left + 1 :];
-        if not (v_turn and v_look.clean) then
+        if not v_alone then
           v_try := array(select l.ctid from rowlock.job l where l.ctid = any (v_try) and l.queue = v_name for update skip locked);
         end if;
         return query
@@ -394,16 +397,26 @@ begin
       exit when v_look.seen < v_visit;              -- nothing left to look at
       exit when v_end_at is null or v_visited >= v_visit_max;
       v_visit := least(2 * v_visit, 1000);
+      v_turn := v_turn and not v_over;
       v_look := rowlock.look(v_name, v_at, v_id, v_visit, v_now, claim_batch.kinds, v_paused, suspects, v_crashes, v_kinds, v_attempts);
     end loop;
     v_ahead := v_look.seen_ord[v_look.seen] = 5 and ((v_look.seen_at[v_look.seen], v_look.seen_id[v_look.seen]) > (v_last_at, v_last_id)) is not false;
     if v_follow and v_turn and v_settled and v_ahead and not v_over then
       perform rowlock.stopped_at(v_queue.no, v_look.seen_at[v_look.seen], v_look.seen_id[v_look.seen]);
     end if;
-    payload := jsonb_build_object('queue', v_name, 'clock', v_now, 'lease_until', v_lease, 'max_attempts', v_attempts,
-      'mark', rowlock.mark(pg_current_xact_id_if_assigned()::xid), 'parked', v_parked, 'more', v_visited >= v_visit_max,
-      'caught_up', coalesce(v_take, '{}') = '{}' and (v_ahead or v_look.seen < v_visit or v_look.seen_ord[v_look.seen] > 5),
-      'last_at', v_last_at, 'last_id', v_last_id, 'cursor_at', v_end_at, 'cursor_id', v_end_id);
+    payload := jsonb_build_object('queue', v_name, 'clock', v_now, 'parked', v_parked, 'more', v_visited >= v_visit_max,
+      'caught_up', coalesce(v_take, '{}') = '{}' and (v_ahead or v_look.seen < v_visit or v_look.seen_ord[v_look.seen] > 5));
+    -- Most claims of an idle queue need no more than that.
+    if v_left < v_wanted then
+      payload := payload || jsonb_build_object('lease_until', v_lease, 'max_attempts', v_attempts,
+        'mark', rowlock.mark(pg_current_xact_id_if_assigned()::xid));
+    end if;
+    if not v_follow and v_last_at is not null then
+      payload := payload || jsonb_build_object('last_at', v_last_at, 'last_id', v_last_id);
+    end if;
+    if v_end_at is not null then
+      payload := payload || jsonb_build_object('cursor_at', v_end_at, 'cursor_id', v_end_id);
+    end if;
     return next;
   end loop;
 end $$;
@@ -468,15 +481,15 @@ begin
                  j.run_at, j.created_at, j.lease_until, j.ctid::text, coalesce(j.timeout_ms, (v_queue.kinds -> j.kind ->> 'timeout_ms')::bigint),
                  j.expires_at, j.tags, j.metadata, j.trace
             from rowlock.job j
-           where j.ctid = any (v_tids)
+           where j.ctid = any (v_tids) and j.queue = v_name
            order by j.priority desc, j.run_at, j.id;
       end if;
       exit when v_left <= 0;
-      if v_end -> 'cursor_at' <> 'null' then
+      if v_end ? 'cursor_at' then
         v_at := array(select jsonb_array_elements_text(v_end -> 'cursor_at')::timestamptz);
         v_id := array(select jsonb_array_elements_text(v_end -> 'cursor_id')::bigint);
       end if;
-      exit when v_end ->> 'parked' = '0' and (v_end -> 'more' = 'false' or v_end -> 'cursor_at' = 'null');
+      exit when v_end ->> 'parked' = '0' and (v_end -> 'more' = 'false' or not v_end ? 'cursor_at');
     end loop;
     exit when v_left <= 0;
   end loop;

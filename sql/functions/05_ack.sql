@@ -183,10 +183,10 @@ end $$;
 -- handler ran) may be null, and so may their elements. With runs and marks (see finish_untouched) the caller says that as far as it knows nobody
 -- has touched the jobs since they were claimed.
 --
--- There are three ways, each for what the one before it left. Jobs that nobody has touched, without a history, are deleted by place and
--- transaction. The second goes by place and takes only rows that nobody has locked since the claim: locking them first would cost a second write-ahead
--- record for each job. What it misses (an extend moved the row, or somebody touched it) is looked up by id and locked; only what is missing
--- there too is lost.
+-- There are two fast ways. Jobs that nobody has touched, without a history, are deleted by place and transaction. Others are deleted by
+-- place, if nobody has locked the row since the claim: locking them first would cost a second write-ahead record for each job. What these miss (an
+-- extend moved the row, somebody touched it; or all, if one of the untouched was touched after all, because a delete that is undone leaves its sign
+-- in xmax) is looked up by id and locked; only what is missing there too is lost.
 create or replace function rowlock.complete_batch(
   queue text, ids bigint[], tokens bigint[], tids tid[] default null, results jsonb[] default null, ran_ms integer[] default null,
   runs integer[] default null, marks bigint[] default null,
@@ -204,13 +204,13 @@ begin
   perform rowlock.check_ack(ids, tokens, array[cardinality(tids), cardinality(results), cardinality(ran_ms)]);
   lost := '{}';
   busy := '{}';
-  if runs is not null and not v_keep and rowlock.finish_untouched(queue, tokens, tids, runs, marks) then
-    done := ids;
-    return;
-  end if;
   done := '{}';
-  if tids is not null then
+  if tids is not null and (runs is null or v_keep) then
     done := rowlock.finish_done(queue, ids, tokens, tids, results, ran_ms, v_keep, true, v_now);
+  elsif tids is not null then
+    if rowlock.finish_untouched(queue, tokens, tids, runs, marks) then
+      done := ids;
+    end if;
   end if;
   if cardinality(done) < cardinality(ids) then
     v_n := array(select min(n) from generate_subscripts(ids, 1) n where ids[n] <> all (done) group by ids[n], tokens[n]);

@@ -24,6 +24,7 @@ declare
   v_job    record;
   v_left   integer := want;
   v_end    jsonb;
+  v_lease  jsonb := '{}';         -- what holds for the jobs found
   v_parked integer := 0;
   v_at     timestamptz[];
   v_id     bigint[];
@@ -56,12 +57,16 @@ begin
       id := v_job.id; tid := v_job.tid; kind := v_job.kind; payload := v_job.payload; run_at := v_job.run_at; rest := v_job.rest;
       return next;
     end loop;
-    v_parked := v_parked + (v_end ->> 'parked')::integer;
+    if v_end ? 'mark' then
+      -- A later claim that brings none does not say it.
+      v_lease := jsonb_build_object('lease_until', v_end -> 'lease_until', 'max_attempts', v_end -> 'max_attempts', 'mark', v_end -> 'mark');
+    end if;
+    v_parked := v_parked + coalesce((v_end ->> 'parked')::integer, 0);
     -- What was put away took room that something else may need.
-    exit when v_left <= 0 or v_end ->> 'parked' = '0' and (v_end -> 'more' = 'false' or v_end -> 'cursor_at' = 'null');
+    exit when v_left <= 0 or v_end ->> 'parked' = '0' and (v_end -> 'more' = 'false' or not v_end ? 'cursor_at');
     v_at := null;
     v_id := null;
-    if v_end -> 'cursor_at' <> 'null' then
+    if v_end ? 'cursor_at' then
       v_at := array(select jsonb_array_elements_text(v_end -> 'cursor_at')::timestamptz);
       v_id := array(select jsonb_array_elements_text(v_end -> 'cursor_id')::bigint);
     end if;
@@ -70,6 +75,6 @@ begin
   perform setval(v_due, (extract(epoch from clock_timestamp()) * 1000
     + greatest(1000, 100 * extract(epoch from clock_timestamp() - c_began) * 1000))::bigint);
   id := null; tid := null; kind := null; run_at := null; rest := null;
-  payload := v_end || jsonb_build_object('parked', v_parked, 'more', v_left <= 0);
+  payload := jsonb_build_object('queue', from_queue, 'clock', v_end -> 'clock', 'parked', v_parked, 'more', v_left <= 0) || v_lease;
   return next;
 end $$;

@@ -18,6 +18,8 @@ use crate::validate;
 
 const DOING: &str = "load jobs by COPY";
 
+/// Jobs in one COPY. What the server has against it is heard at its end, and the time is asked for anew.
+const COPY_JOBS: usize = 100_000;
 /// Jobs with a unique key that are kept in memory until they are sent together.
 const UNIQUE_AT_ONCE: usize = 10_000;
 
@@ -49,7 +51,14 @@ pub(crate) async fn load(client: &Client, jobs: impl Iterator<Item = NewJob>) ->
     let connection = client.connection().await?;
     let failed = |e| Error::database(DOING, schema.as_str(), e);
     connection.begin().await.map_err(failed)?;
-    let loaded = load_all(client, &connection, jobs).await;
+    // It takes as long as the jobs take to come.
+    let unlimited = connection
+        .client
+        .batch_execute("set local statement_timeout = 0");
+    let loaded = match unlimited.await {
+        Ok(()) => load_all(client, &connection, jobs).await,
+        Err(e) => Err(failed(e)),
+    };
     connection.end(schema, DOING, loaded).await
 }
 
@@ -62,6 +71,7 @@ async fn load_all(
         client,
         connection,
         copy: None,
+        copied: 0,
         whole: false,
         limits: HashMap::new(),
         now: Micros::NEG_INFINITY,
@@ -81,11 +91,13 @@ struct Load<'a> {
     client: &'a Client,
     connection: &'a Connection,
     copy: Option<Pin<Box<BinaryCopyInWriter>>>,
+    /// Jobs in it.
+    copied: usize,
     /// Whether COPY takes the columns that most jobs have no use for.
     whole: bool,
     /// What each queue takes at most.
     limits: HashMap<Box<str>, usize>,
-    /// The database's time, when a queue was first seen.
+    /// The database's time, not long ago.
     now: Micros,
     unique: Vec<NewJob>,
 }
@@ -115,7 +127,12 @@ impl Load<'_> {
             self.end_copy().await?;
             self.whole = true;
         }
-        self.copy(&job).await
+        self.copy(&job).await?;
+        self.copied += 1;
+        if self.copied >= COPY_JOBS {
+            self.look_up(&job.queue).await?;
+        }
+        Ok(())
     }
 
     /// Asks for the limit of a queue and the time.
@@ -198,6 +215,7 @@ impl Load<'_> {
     }
 
     async fn end_copy(&mut self) -> Result<()> {
+        self.copied = 0;
         if let Some(mut copy) = self.copy.take() {
             let schema = self.client.schema();
             copy.as_mut()

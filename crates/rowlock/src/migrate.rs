@@ -33,11 +33,15 @@ const MIGRATIONS: &[Migration] = &[
         name: "bells for scheduled jobs",
         sql: include_str!("../sql/migrations/0003_bells_for_scheduled_jobs.sql"),
     },
+    Migration {
+        version: 4,
+        name: "claims say little",
+        sql: include_str!("../sql/migrations/0004_claims_say_little.sql"),
+    },
 ];
 
 /// In the order in which they must be created.
 const FUNCTIONS: &[(&str, &str)] = &[
-    ("changed", include_str!("../sql/functions/00_changed.sql")),
     ("common", include_str!("../sql/functions/01_common.sql")),
     ("queue", include_str!("../sql/functions/02_queue.sql")),
     ("enqueue", include_str!("../sql/functions/03_enqueue.sql")),

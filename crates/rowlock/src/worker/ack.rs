@@ -1,4 +1,5 @@
-//! Acknowledgements: what handlers said, gathered and sent in one statement per queue and verb.
+//! Acknowledgements: what handlers said, gathered and sent in one statement per queue and verb (two, if some of the jobs were touched since
+//! their claim).
 //!
 //! The next flush starts when the last returns, so batches size themselves and an idle queue pays no delay. An acknowledgement is
 //! kept until the database has answered it: a broken connection costs a repetition, and the fence makes that harmless. One bad item
@@ -146,12 +147,13 @@ pub(super) async fn ack_loop(core: Arc<Core>, link: Arc<Link>) {
 type Again = Vec<(Duration, Vec<Ack>)>;
 
 impl Core {
-    /// Sends a batch: one statement for each queue and verb, all under way at once.
+    /// Sends a batch, all its statements under way at once.
     async fn flush(&self, link: &Link, acks: Vec<Ack>) -> Again {
         let mut groups: HashMap<(usize, Verb, bool), Vec<Ack>> = HashMap::new();
         for ack in acks {
+            let verb = ack.verb();
             // One that was touched would have all others go the longer way with it.
-            let (verb, touched) = (ack.verb(), ack.attempt.mark().is_none());
+            let touched = verb == Verb::Complete && ack.attempt.mark().is_none();
             groups
                 .entry((ack.attempt.lane.number, verb, touched))
                 .or_default()
@@ -324,6 +326,7 @@ impl Core {
                 .partition(|a| answer.busy.contains(&a.attempt.id));
             acks = settled;
             busy = again;
+            busy.iter().for_each(|a| a.attempt.touched());
         }
         for ack in acks.iter().filter(|a| answer.lost.contains(&a.attempt.id)) {
             let a = &ack.attempt;

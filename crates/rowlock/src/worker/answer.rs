@@ -37,6 +37,8 @@ pub(super) struct Answer {
 pub(super) struct Part {
     pub(super) lane: Arc<Lane>,
     pub(super) jobs: Vec<Row>,
+    /// The database's time.
+    pub(super) clock: Micros,
     pub(super) end: End,
 }
 
@@ -44,13 +46,10 @@ pub(super) struct Part {
 #[derive(Debug, Deserialize)]
 pub(super) struct End {
     queue: Box<str>,
-    /// The database's time; without it nobody looked.
-    pub(super) clock: Option<Micros>,
-    /// Of the jobs that say nothing else.
-    pub(super) lease_until: Option<Micros>,
-    pub(super) max_attempts: Option<i16>,
-    /// By which the database knows what the claim has written.
-    pub(super) mark: Option<i64>,
+    /// Without it nobody looked.
+    clock: Option<Micros>,
+    #[serde(flatten)]
+    pub(super) lease: Option<Lease>,
     #[serde(default)]
     pub(super) parked: u32,
     /// Of a claim: whether it stopped for its own bound. Of a full scan: whether it had no room for more.
@@ -65,6 +64,17 @@ pub(super) struct End {
     /// How far it looked, where the jobs do not show it.
     cursor_at: Option<Vec<Micros>>,
     cursor_id: Option<Vec<i64>>,
+}
+
+/// What holds for all jobs of a claim.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(super) struct Lease {
+    #[serde(rename = "lease_until")]
+    pub(super) until: Micros,
+    /// Of the jobs that say nothing else.
+    pub(super) max_attempts: i16,
+    /// By which the database knows what the claim has written.
+    pub(super) mark: Option<i64>,
 }
 
 impl End {
@@ -88,9 +98,18 @@ impl Answer {
             let jobs = std::mem::take(&mut jobs);
             let end: End = serde_json::from_str(row.get::<_, RawJson<'_>>(column::PAYLOAD).0)
                 .map_err(|e| Error::json("read how a claim went", e))?;
-            if let (Some(number), true) = (core.lane_of(&end.queue), end.clock.is_some()) {
+            if !jobs.is_empty() && end.lease.is_none() {
+                let e = serde::de::Error::missing_field("lease_until, max_attempts");
+                return Err(Error::json("read how a claim went", e));
+            }
+            if let (Some(number), Some(clock)) = (core.lane_of(&end.queue), end.clock) {
                 let lane = core.lane(number);
-                parts.push(Part { lane, jobs, end });
+                parts.push(Part {
+                    lane,
+                    jobs,
+                    clock,
+                    end,
+                });
             }
         }
         Ok(Self {
@@ -269,17 +288,25 @@ mod tests {
     #[test]
     fn an_end_is_read() {
         let end: End = serde_json::from_str(
-            r#"{"queue": "a", "clock": "2000-01-01T00:00:01.5+00:00", "parked": 2, "more": true, "mark": null,
+            r#"{"queue": "a", "clock": "2000-01-01T00:00:01.5+00:00", "parked": 2, "more": true, "last_at": "2000-01-01T00:00:00+00:00", "last_id": 7,
+                "lease_until": "2000-01-01T00:00:31.5+00:00", "max_attempts": 3, "mark": -5,
                 "cursor_at": ["-infinity", "2000-01-01T01:00:00+01:00"], "cursor_id": [0, 5]}"#,
         )
         .unwrap();
         assert_eq!(end.clock, Some(Micros(1_500_000)));
-        assert_eq!((end.parked, end.more, end.mark), (2, true, None));
+        assert_eq!((end.parked, end.more), (2, true));
+        assert_eq!(end.last(), Some((Micros(0), 7)));
+        let lease = end.lease.unwrap();
+        assert_eq!(
+            (lease.until, lease.max_attempts, lease.mark),
+            (Micros(31_500_000), 3, Some(-5))
+        );
         assert_eq!(
             end.passed(),
             Some((&[Micros::NEG_INFINITY, Micros(0)][..], &[0, 5][..]))
         );
         let end: End = serde_json::from_str(r#"{"queue": "a"}"#).unwrap();
-        assert!(end.clock.is_none() && !end.more && end.passed().is_none());
+        assert!(end.clock.is_none() && end.lease.is_none() && !end.more);
+        assert!(end.passed().is_none() && end.last().is_none());
     }
 }

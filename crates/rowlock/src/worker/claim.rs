@@ -109,8 +109,9 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>) {
             Err(e) => {
                 tracing::warn!(error = %e, "cannot claim, will try again");
                 brought = Brought::default();
-                // It may have told the others to begin behind what it did not take.
-                core.sweep.notify_one();
+                for lane in core.lanes() {
+                    lock(&lane.cursor).stay();
+                }
                 let after = if e.is_retryable() {
                     Duration::from_millis(100)
                 } else {

@@ -60,6 +60,11 @@ impl Cursor {
         self.seen = [START; PRIORITIES];
     }
 
+    /// A claim failed that may have told the others to begin behind jobs which it then did not take: they are before us.
+    pub(crate) fn stay(&mut self) {
+        self.back = true;
+    }
+
     /// Whether it is here or further, in the priority in which workers follow each other.
     pub(crate) fn is_at(&self, place: Position) -> bool {
         self.seen[Self::place(0)] >= place
@@ -127,6 +132,9 @@ mod tests {
         assert!(cursor.may_follow());
         cursor.rewound(0, Micros(3), 1);
         assert!(!cursor.may_follow());
+        cursor.caught_up();
+        cursor.stay();
+        assert!(!cursor.may_follow() && cursor.is_at((Micros(3), 1)));
     }
 
     #[test]

@@ -66,15 +66,17 @@ impl Core {
         for part in answer.parts {
             let meters = &part.lane.meters;
             meters.parked.increment(u64::from(part.end.parked));
-            let clock = part.end.clock.unwrap_or(Micros::NEG_INFINITY);
+            let Some(lease) = part.end.lease else {
+                continue; // there are no jobs
+            };
             let origin = Origin {
                 lane: part.lane.clone(),
                 token: answer.token,
                 claimed: answer.began,
-                clock,
-                lease: part.end.lease_until.unwrap_or(clock).since(clock),
-                max_attempts: part.end.max_attempts.unwrap_or(1),
-                mark: part.end.mark,
+                clock: part.clock,
+                lease: lease.until.since(part.clock),
+                max_attempts: lease.max_attempts,
+                mark: lease.mark,
             };
             let mut attempts = Vec::with_capacity(part.jobs.len());
             for row in &part.jobs {

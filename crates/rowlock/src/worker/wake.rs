@@ -166,6 +166,7 @@ impl Core {
             }
             Message::Cancel(id) => {
                 if let Some(attempt) = lock(&self.held).get(&id) {
+                    attempt.touched();
                     attempt.cancel(CancelReason::Cancelled);
                 }
             }

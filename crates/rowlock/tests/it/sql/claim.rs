@@ -185,7 +185,7 @@ async fn an_expired_lease_is_claimed_like_any_other_job_and_counted() {
 async fn claim_batch(pg: &tokio_postgres::Client, arguments: &str) -> (Vec<i64>, String) {
     let all = rows(
         pg,
-        &format!("select id, payload -> 'cursor_at' <> 'null', payload ->> 'parked', payload ->> 'more' from rowlock.claim_batch('{{default}}', '{{10}}', 10, 0, 99, {arguments})"),
+        &format!("select id, payload ? 'cursor_at', payload ->> 'parked', payload ->> 'more' from rowlock.claim_batch('{{default}}', '{{10}}', 10, 0, 99, {arguments})"),
     )
     .await;
     let (end, jobs): (Vec<&String>, Vec<&String>) =
@@ -681,6 +681,32 @@ async fn a_sweep_is_not_used_up_by_the_poison_it_puts_away() {
         .await,
         [format!("{fine}|0"), "0|50".to_owned()],
         "all of the poison is parked, and what stood behind it is found"
+    );
+}
+
+/// The scan goes on after it has put something away. What it found before still has its lease.
+#[tokio::test]
+async fn a_sweep_says_of_its_jobs_how_long_they_are_leased_whatever_it_finds_last() {
+    let own = installed().await;
+    let pg = &own.pg;
+    enqueue(pg, 2).await;
+    run(
+        pg,
+        "update rowlock.job set lease_until = rowlock.clock() - interval '1 s', token = 5, crashes = 9 where id = (select min(id) from rowlock.job)",
+    )
+    .await;
+    let end = "select payload ->> 'parked', (payload ->> 'lease_until')::timestamptz > rowlock.clock(), payload -> 'max_attempts', payload ->> 'mark' is not null \
+               from rowlock.sweep('default', 5, 0, 7) where id is null";
+    assert_eq!(one(pg, end).await, "1|t|5|t");
+    run(
+        pg,
+        "select setval(('rowlock.sweep_' || no % 32)::regclass, 1) from rowlock.queue",
+    )
+    .await;
+    assert_eq!(
+        one(pg, &end.replace("5, 0, 7", "0, 0, 7")).await,
+        "0|null|null|f",
+        "who wants none gets none"
     );
 }
 

@@ -130,10 +130,19 @@ async fn who_was_set_back_is_told_when_it_has_caught_up() {
         &format!("update rowlock.job set lease_until = '-infinity' where id < {first} + 100"),
     )
     .await;
-    let back = claim(60, false, "0");
+    let last = claim(1, false, "0").replace(
+        "'caught_up', count(*) over () - 1",
+        "'last_id', (payload ->> 'last_at')::timestamptz = '2021-01-01'",
+    );
+    assert_eq!(
+        one(pg, &last).await,
+        format!("{}|t", first + 4009),
+        "it is told where the others are"
+    );
+    let back = claim(59, false, "0");
     assert_eq!(
         one(pg, &back).await,
-        "false|60",
+        "false|59",
         "there may be more of what came up behind"
     );
     let on = claim(60, false, &format!("{first} + 59"));
@@ -203,4 +212,52 @@ async fn a_full_claim_gives_its_turn_back_before_it_is_committed() {
     assert!(rows(pg, claim).await.is_empty());
     let sweep = "select count(id) from rowlock.sweep('default', 1000, 0, 7)";
     assert_eq!(number(pg, sweep).await, 150);
+}
+
+/// Only priority 0 is followed: a claim that takes others too keeps its turn, or the next one would see them as free and wait for it.
+#[tokio::test]
+async fn a_claim_of_several_priorities_keeps_its_turn() {
+    let own = installed().await;
+    let pg = &own.pg;
+    run(
+        pg,
+        "select rowlock.enqueue('k', priority => case when n <= 20 then 4 else 0 end) from generate_series(1, 300) n",
+    )
+    .await;
+    let other = own.another().await;
+    let claim = "select count(id) from rowlock.claim_batch('{default}', '{150}', 150, 0, 99, follow => '{true}', \
+         after_at => array_fill('-infinity'::timestamptz, array[9]), after_id => array_fill(0::bigint, array[9]))";
+    run(&other, "begin").await;
+    assert_eq!(number(&other, claim).await, 150);
+    assert_eq!(
+        number(pg, claim).await,
+        150,
+        "it does without the turn, and without waiting for rows"
+    );
+    run(&other, "commit").await;
+    let locked = "select count(*) from rowlock.job where xmax <> 0";
+    assert_eq!(number(pg, locked).await, 150, "but locks them first");
+}
+
+/// Who is told to look before the place where the last claim stopped may see what is under way to somebody whose turn is over.
+#[tokio::test]
+async fn who_looks_behind_the_others_waits_for_nobody() {
+    let own = installed().await;
+    let pg = &own.pg;
+    enqueue(pg, 300).await;
+    let other = own.another().await;
+    let claim = |follow: &str| {
+        format!(
+            "select count(id) from rowlock.claim_batch('{{default}}', '{{150}}', 150, 0, 99, follow => '{{{follow}}}', \
+             after_at => array_fill('-infinity'::timestamptz, array[9]), after_id => array_fill(0::bigint, array[9]))"
+        )
+    };
+    run(&other, "begin").await;
+    assert_eq!(number(&other, &claim("true")).await, 150);
+    assert_eq!(number(pg, &claim("false")).await, 150, "the other ones");
+    run(&other, "rollback").await;
+    assert_eq!(
+        number(pg, "select count(id) from rowlock.claim(n => 200)").await,
+        150
+    );
 }

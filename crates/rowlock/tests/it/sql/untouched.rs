@@ -70,6 +70,13 @@ async fn jobs_that_nobody_has_touched_are_done_by_place_and_transaction() {
     let (first, mark) = claim_marked(pg, 3, 71).await;
     let (second, other) = claim_marked(pg, 2, 72).await;
     assert_ne!(mark, other, "each claim has its own");
+    let untouched = format!(
+        "select rowlock.finish_untouched('default', '{{71,71,72,72}}', {}::tid[], '{{2,2}}', '{{{mark},{other}}}')",
+        tids(&[&first[..2], &second[..]].concat())
+    );
+    run(pg, "begin").await;
+    assert_eq!(one(pg, &untouched).await, "t", "it is known by its mark");
+    run(pg, "rollback").await;
     let said = complete_marked(pg, &[(&first[..2], mark), (&second, other)]).await;
     assert_eq!(
         said,

@@ -388,3 +388,32 @@ async fn errors_of_the_worker_go_to_the_job_and_not_to_others() {
     assert_eq!(bench.dead(bad).await["reason"], "refused");
     assert_eq!(bench.finished(good).await["outcome"], "done");
 }
+
+/// A queue without history has its jobs deleted by place and transaction; jobs that said how far they are go another way, without the others.
+#[tokio::test]
+async fn untouched_jobs_take_the_short_way_and_the_others_do_not_keep_them_from_it() {
+    let bench = Bench::new().await;
+    let told = "select rowlock.set_queue('default', '{\"retention\": \"0\"}'); \
+                create sequence public.short; create sequence public.long; \
+                create schema kept; alter function rowlock.finish_untouched set schema kept; \
+                create function rowlock.finish_untouched(queue text, tokens bigint[], tids tid[], runs integer[], marks bigint[]) returns boolean \
+                  language plpgsql as $$ declare v_done boolean := kept.finish_untouched(queue, tokens, tids, runs, marks); begin \
+                  perform nextval(case when v_done then 'public.short' else 'public.long' end) from unnest(tids); return v_done; end $$";
+    bench.sql.batch_execute(told).await.unwrap();
+    bench.enqueue_all((0..40).map(note)).await;
+    let worker = start(
+        bench
+            .worker()
+            .concurrency(20)
+            .handle(|job: Note, ctx: Ctx| async move {
+                if job.n % 4 == 0 {
+                    ctx.progress(&json!({"n": job.n})).await.unwrap();
+                }
+            }),
+    )
+    .await;
+    bench.finish(&worker).await;
+    let taken = "select coalesce(pg_sequence_last_value('short'), 0) || ' ' || coalesce(pg_sequence_last_value('long'), 0)";
+    assert_eq!(bench.text(taken).await, "30 0");
+    assert_eq!(bench.number("select count(*) from rowlock.job").await, 0);
+}

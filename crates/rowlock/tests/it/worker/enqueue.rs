@@ -229,6 +229,14 @@ async fn unique_keys_hold_in_bulk_and_a_bad_item_undoes_all() {
         assert!(matches!(refused, Error::Invalid(_)), "{refused}");
         assert_eq!(bench.counts().await.0, 1050, "nothing was loaded");
     }
+    let refuse =
+        "alter table rowlock.job add constraint no_five check (payload ->> 'n' <> '14555')";
+    bench.sql.batch_execute(refuse).await.unwrap();
+    let refused = bench.client.bulk(notes(15_000)).await.unwrap_err();
+    assert!(refused.to_string().contains("no_five"), "{refused}");
+    assert_eq!(bench.counts().await.0, 1050, "the server refused them all");
+    let accept = "alter table rowlock.job drop constraint no_five";
+    bench.sql.batch_execute(accept).await.unwrap();
     // The connection that had to roll back is as good as any.
     assert_eq!(bench.client.bulk(notes(10)).await.unwrap(), 10);
 }
