@@ -197,6 +197,9 @@ async fn every_older_version_becomes_as_a_new_one_and_keeps_its_jobs() {
             "create function rowlock.ring(no integer, queue text, now timestamptz) returns void language sql as '';
              create function rowlock.sweep(from_queue text, want integer, worker bigint, token bigint, lease_ms integer default null, kinds text[] default null,
                                            overdue boolean default false) returns table (id bigint, cursor_at timestamptz[]) language sql as 'select 1::bigint, null::timestamptz[]';
+             create function rowlock.complete_batch(queue text, ids bigint[], tokens bigint[], tids tid[] default null, results jsonb[] default null,
+                                                    ran_ms integer[] default null, out done bigint[], out lost bigint[], out busy bigint[])
+               language sql as 'select ids, ids, ids';
              insert into rowlock.queue (name) values ('mail');
              insert into rowlock.job (queue, kind, payload) select 'mail', 'k', '{}' from generate_series(1, 3)",
         )
