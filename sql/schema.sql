@@ -4,6 +4,21 @@
 
 CREATE SCHEMA rowlock;
 
+CREATE DOMAIN rowlock.job_kind AS text
+	CONSTRAINT job_kind_length CHECK (((octet_length(VALUE) >= 1) AND (octet_length(VALUE) <= 200)));
+
+CREATE DOMAIN rowlock.job_payload AS jsonb
+	CONSTRAINT job_payload_object CHECK ((jsonb_typeof(VALUE) = 'object'::text));
+
+CREATE DOMAIN rowlock.job_priority AS smallint
+	CONSTRAINT job_priority_range CHECK (((VALUE >= '-4'::integer) AND (VALUE <= 4)));
+
+CREATE DOMAIN rowlock.job_queue AS text
+	CONSTRAINT job_queue_length CHECK (((octet_length(VALUE) >= 1) AND (octet_length(VALUE) <= 200)));
+
+CREATE DOMAIN rowlock.job_time AS timestamp with time zone
+	CONSTRAINT job_run_at_finite CHECK (((VALUE >= '2000-01-01 00:00:00+00'::timestamp with time zone) AND (VALUE <= '2999-12-31 00:00:00+00'::timestamp with time zone)));
+
 CREATE FUNCTION rowlock.access_functions(access text) RETURNS text[]
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -184,9 +199,19 @@ CREATE FUNCTION rowlock.complete(queue text, ids bigint[], tokens bigint[], tids
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
 
-CREATE FUNCTION rowlock.complete_batch(queue text, ids bigint[], tokens bigint[], tids tid[] DEFAULT NULL::tid[], results jsonb[] DEFAULT NULL::jsonb[], ran_ms integer[] DEFAULT NULL::integer[], runs integer[] DEFAULT NULL::integer[], marks bigint[] DEFAULT NULL::bigint[], OUT done bigint[], OUT lost bigint[], OUT busy bigint[]) RETURNS record
+CREATE FUNCTION rowlock.complete_batch(queue text, ids bigint[], tokens bigint[], tids tid[] DEFAULT NULL::tid[], results jsonb[] DEFAULT NULL::jsonb[], ran_ms integer[] DEFAULT NULL::integer[], OUT done bigint[], OUT lost bigint[], OUT busy bigint[]) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
+    AS …;
+
+CREATE FUNCTION rowlock.complete_untouched(queue text, tids tid[], runs integer[], tokens bigint[], marks bigint[]) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_indexscan TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
     AS …;
 
 CREATE FUNCTION rowlock.copy_finished(queue text, ids bigint[], run_ats timestamp with time zone[], from_at timestamp with time zone, to_at timestamp with time zone, mark text, now timestamp with time zone) RETURNS TABLE(id bigint, new_id bigint)
@@ -388,16 +413,6 @@ CREATE FUNCTION rowlock.finish_done(queue text, ids bigint[], tokens bigint[], t
     SET jit TO 'off'
     AS …;
 
-CREATE FUNCTION rowlock.finish_untouched(queue text, tokens bigint[], tids tid[], runs integer[], marks bigint[]) RETURNS boolean
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_indexscan TO 'off'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET jit TO 'off'
-    AS …;
-
 CREATE FUNCTION rowlock.forget_once(older_than interval DEFAULT '7 days'::interval, max_entries integer DEFAULT 5000) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -490,7 +505,7 @@ CREATE SEQUENCE rowlock.job_id
 CREATE TABLE rowlock.job (
     id bigint DEFAULT nextval('rowlock.job_id'::regclass) NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    run_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    run_at rowlock.job_time DEFAULT clock_timestamp() NOT NULL,
     lease_until timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
     claimed_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
     token bigint DEFAULT 0 NOT NULL,
@@ -498,10 +513,10 @@ CREATE TABLE rowlock.job (
     attempt integer DEFAULT 0 NOT NULL,
     failures smallint DEFAULT 0 NOT NULL,
     crashes smallint DEFAULT 0 NOT NULL,
-    priority smallint DEFAULT 0 NOT NULL,
-    queue text DEFAULT 'default'::text NOT NULL,
-    kind text NOT NULL,
-    payload jsonb NOT NULL,
+    priority rowlock.job_priority DEFAULT 0 NOT NULL,
+    queue rowlock.job_queue DEFAULT 'default'::text NOT NULL,
+    kind rowlock.job_kind NOT NULL,
+    payload rowlock.job_payload NOT NULL,
     max_attempts smallint,
     timeout_ms bigint,
     expires_at timestamp with time zone,
@@ -512,12 +527,7 @@ CREATE TABLE rowlock.job (
     metadata jsonb,
     trace text,
     errors jsonb,
-    progress jsonb,
-    CONSTRAINT job_kind_length CHECK (((octet_length(kind) >= 1) AND (octet_length(kind) <= 200))),
-    CONSTRAINT job_payload_object CHECK ((jsonb_typeof(payload) = 'object'::text)),
-    CONSTRAINT job_priority_range CHECK (((priority >= '-4'::integer) AND (priority <= 4))),
-    CONSTRAINT job_queue_length CHECK (((octet_length(queue) >= 1) AND (octet_length(queue) <= 200))),
-    CONSTRAINT job_run_at_finite CHECK (((run_at >= '2000-01-01 00:00:00+00'::timestamp with time zone) AND (run_at <= '2999-12-31 00:00:00+00'::timestamp with time zone)))
+    progress jsonb
 )
 WITH (fillfactor='45', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='500000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='100000', autovacuum_vacuum_cost_delay='0', vacuum_truncate=off);
 
@@ -1648,22 +1658,22 @@ WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_thr
 
 CREATE VIEW rowlock.jobs AS
  SELECT j.id,
-    j.queue,
-    j.kind,
+    (j.queue)::text AS queue,
+    (j.kind)::text AS kind,
         CASE
             WHEN (j.lease_until > c.now) THEN 'running'::text
-            WHEN (j.run_at > c.now) THEN 'scheduled'::text
+            WHEN ((j.run_at)::timestamp with time zone > c.now) THEN 'scheduled'::text
             ELSE 'ready'::text
         END AS state,
     ((j.lease_until > '-infinity'::timestamp with time zone) AND (j.lease_until <= c.now)) AS crashed,
-    j.priority,
-    j.payload,
+    (j.priority)::smallint AS priority,
+    (j.payload)::jsonb AS payload,
     j.attempt,
     j.failures,
     j.crashes,
     j.max_attempts,
     j.created_at,
-    j.run_at,
+    (j.run_at)::timestamp with time zone AS run_at,
     NULLIF(j.claimed_at, '-infinity'::timestamp with time zone) AS started_at,
     NULLIF(j.lease_until, '-infinity'::timestamp with time zone) AS lease_until,
     j.expires_at,

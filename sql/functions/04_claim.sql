@@ -53,7 +53,7 @@ begin
     from (select l.*, l.fate > 0 or l.runs as settled
             from unnest(c_priority, after_at, after_id) with ordinality as c (priority, at, id, ord),
                  lateral (
-                   select c.ord, j.run_at, j.id, j.ctid as tid, j.xmax = 0 or j.xmax = j.xmin as clean, j.lease_until > now as runs,
+                   select c.ord, j.run_at::timestamptz as run_at, j.id, j.ctid as tid, j.xmax = 0 or j.xmax = j.xmin as clean, j.lease_until > now as runs,
                           rowlock.fate(j.lease_until, j.kind, j.cancel_at, j.expires_at, j.crashes, j.max_attempts,
                             now, look.kinds, paused, suspects, look.max_crashes, kind_settings, queue_attempts) as fate
                      from rowlock.job j
@@ -163,13 +163,13 @@ $$;
 --
 -- Returns for each queue its jobs in no particular order, with little of each: rest is null for a job like most, and holds what is
 -- different about any other (priority, attempt, failures, crashes, max_attempts, created_at, timeout_ms, tags, metadata, trace). Each column
--- costs Postgres and the reader alike; 23 of them were a sixth of the claim. It gives the place of a row as it is, for complete_batch: as text
+-- costs Postgres and the reader alike; 23 of them were a sixth of the claim. It gives the place of a row as it is, for those who complete it: as text
 -- it costs a twentieth of the whole.
 --
 -- Then one row with id null, whose payload says how the claim of that queue went: queue; clock, the database's time; parked, how many jobs
 -- were put away instead of returned (poison, expired, cancelled), in which case it is worth claiming again; more, whether it stopped
 -- for its own bound; caught_up, whether it came at least as far as the claim before it, and took all that it saw and may. If there are
--- jobs: lease_until and max_attempts, of those without a rest, and mark, by which complete_batch knows what this claim has written. For who does not
+-- jobs: lease_until and max_attempts, of those without a rest, and mark, by which complete_untouched knows what this claim has written (null where a history is kept). For who does not
 -- follow: last_at and last_id, where the claim before it stopped. When rows were passed over that the jobs returned do not show: cursor_at and cursor_id,
 -- where it stopped in each priority. Queues that were not reached have none.
 create or replace function rowlock.claim_batch(
@@ -352,11 +352,11 @@ begin
            where j.ctid = any (v_try) and j.queue = v_name and j.run_at <= v_now
              and rowlock.fate(j.lease_until, j.kind, j.cancel_at, j.expires_at, j.crashes, j.max_attempts,
                    v_now, claim_batch.kinds, v_paused, suspects, v_crashes, v_kinds, v_attempts) = 1
-          returning j.id, j.ctid, j.kind, j.payload, j.run_at,
+          returning j.id, j.ctid, j.kind::text, j.payload::jsonb, j.run_at::timestamptz,
             case
               when j.attempt > 1 or j.priority <> 0 or j.failures > 0 or j.created_at <> j.run_at or v_kinds is not null
                 or num_nonnulls(j.max_attempts, j.timeout_ms, j.tags, j.metadata, j.trace) > 0
-              then row(j.priority, j.attempt, j.failures, j.crashes, coalesce(j.max_attempts, (v_kinds -> j.kind ->> 'max_attempts')::smallint, v_attempts),
+              then row(j.priority::smallint, j.attempt, j.failures, j.crashes, coalesce(j.max_attempts, (v_kinds -> j.kind ->> 'max_attempts')::smallint, v_attempts),
                        j.created_at, coalesce(j.timeout_ms, (v_kinds -> j.kind ->> 'timeout_ms')::bigint), j.tags, j.metadata, j.trace)
             end;
         get diagnostics v_rows = row_count;
@@ -409,7 +409,7 @@ begin
     -- Most claims of an idle queue need no more than that.
     if v_left < v_wanted then
       payload := payload || jsonb_build_object('lease_until', v_lease, 'max_attempts', v_attempts,
-        'mark', rowlock.mark(pg_current_xact_id_if_assigned()::xid));
+        'mark', case when v_queue.retention = interval '0' then rowlock.mark(pg_current_xact_id_if_assigned()::xid) end);
     end if;
     if not v_follow and v_last_at is not null then
       payload := payload || jsonb_build_object('last_at', v_last_at, 'last_id', v_last_id);
@@ -476,9 +476,9 @@ begin
       if v_tids is not null then
         v_left := v_left - cardinality(v_tids);
         return query
-          select j.queue, j.id, j.token, j.kind, j.payload, j.priority, j.attempt, j.failures, j.crashes,
+          select j.queue::text, j.id, j.token, j.kind::text, j.payload::jsonb, j.priority::smallint, j.attempt, j.failures, j.crashes,
                  coalesce(j.max_attempts, (v_queue.kinds -> j.kind ->> 'max_attempts')::smallint, v_queue.max_attempts),
-                 j.run_at, j.created_at, j.lease_until, j.ctid::text, coalesce(j.timeout_ms, (v_queue.kinds -> j.kind ->> 'timeout_ms')::bigint),
+                 j.run_at::timestamptz, j.created_at, j.lease_until, j.ctid::text, coalesce(j.timeout_ms, (v_queue.kinds -> j.kind ->> 'timeout_ms')::bigint),
                  j.expires_at, j.tags, j.metadata, j.trace
             from rowlock.job j
            where j.ctid = any (v_tids) and j.queue = v_name

@@ -134,15 +134,16 @@ exception
     return '{}';
 end $$;
 
--- Deletes jobs that are as their claims left them: all of them, or none. They come in runs, one for each claim: runs[i] of them, one after
--- the other, have the same token, and marks[i] is what that claim said (rowlock.mark).
+-- Finished with success, without a history, and as far as the caller knows nobody has touched the jobs since they were claimed: what the library
+-- calls for most. Deletes all of them or none, and says which. They are known by where they are, and come in runs, one for each claim: runs[i]
+-- of them, one after the other, have tokens[i], and marks[i] is what that claim said (rowlock.mark).
 --
 -- A place in a file and the transaction that wrote what is there name one version of one row: no transaction writes there twice. So nothing of
--- the row has to be returned and compared, which takes as long as deleting it. Whoever has touched a row since has written another
+-- the row has to be sent, returned and compared, which takes as long as deleting it. Whoever has touched a row since has written another
 -- version, or left a sign in xmax; and a table that was written anew (vacuum full) is another file. That is asked last, when the deletes
--- keep everybody from doing so.
-create or replace function rowlock.finish_untouched(queue text, tokens bigint[], tids tid[], runs integer[], marks bigint[]) returns boolean
-  language plpgsql volatile
+-- keep everybody from doing so. A delete that is undone leaves its sign in xmax too: complete_batch then finds the jobs by their ids.
+create or replace function rowlock.complete_untouched(queue text, tids tid[], runs integer[], tokens bigint[], marks bigint[]) returns boolean
+  language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan
   set enable_indexscan = off
@@ -158,38 +159,39 @@ declare
   v_xid   xid;
   v_rows  integer;
 begin
+  if tids is null or cardinality(runs) is distinct from cardinality(tokens) or cardinality(runs) is distinct from cardinality(marks)
+     or cardinality(tids) <> (select coalesce(sum(r), 0) from unnest(runs) r) or 0 >= any (runs) then
+    perform rowlock.refuse('runs', runs::text, 'must add up to the number of tids, and come with a token and a mark for each');
+  end if;
+  if (rowlock.look_up_queue(queue)).retention > interval '0' then
+    return false;
+  end if;
   for n in 1 .. cardinality(runs) loop
     v_run := tids[v_from : v_from + runs[n] - 1];
-    v_token := tokens[v_from];
+    v_token := tokens[n];
     v_xid := (marks[n] & 4294967295)::text::xid;
     v_from := v_from + runs[n];
     delete from rowlock.job j
-     where j.ctid = any (v_run) and j.queue = finish_untouched.queue and j.token = v_token and j.xmin = v_xid and (j.xmax = 0 or j.xmax = j.xmin);
+     where j.ctid = any (v_run) and j.queue = complete_untouched.queue and j.token = v_token and j.xmin = v_xid and (j.xmax = 0 or j.xmax = j.xmin);
     get diagnostics v_rows = row_count;
     if v_rows is distinct from runs[n] or rowlock.mark(v_xid) is distinct from marks[n] then
       raise exception 'some were touched' using errcode = 'RL001';
     end if;
   end loop;
-  if v_from is distinct from cardinality(tids) + 1 then
-    raise exception 'the runs are not all there is' using errcode = 'RL001';
-  end if;
   return true;
 exception
   when sqlstate 'RL001' then
     return false;
 end $$;
 
--- Finished with success: what the library calls. tids (the place of each, as claim_batch returned it), results and ran_ms (how long the
--- handler ran) may be null, and so may their elements. With runs and marks (see finish_untouched) the caller says that as far as it knows nobody
--- has touched the jobs since they were claimed.
+-- Finished with success: what the library calls where complete_untouched does not do. tids (the place of each, as claim_batch returned it), results
+-- and ran_ms (how long the handler ran) may be null, and so may their elements.
 --
--- There are two fast ways. Jobs that nobody has touched, without a history, are deleted by place and transaction. Others are deleted by
--- place, if nobody has locked the row since the claim: locking them first would cost a second write-ahead record for each job. What these miss (an
--- extend moved the row, somebody touched it; or all, if one of the untouched was touched after all, because a delete that is undone leaves its sign
--- in xmax) is looked up by id and locked; only what is missing there too is lost.
+-- The fast way: jobs are deleted by their places, if nobody has locked the row since the claim: locking them first would cost a second write-ahead
+-- record for each job. What this misses (an extend moved the row, somebody touched it) is looked up by id and locked; only what is missing there
+-- too is lost.
 create or replace function rowlock.complete_batch(
   queue text, ids bigint[], tokens bigint[], tids tid[] default null, results jsonb[] default null, ran_ms integer[] default null,
-  runs integer[] default null, marks bigint[] default null,
   out done bigint[], out lost bigint[], out busy bigint[]
 )
   language plpgsql volatile security definer
@@ -205,12 +207,8 @@ begin
   lost := '{}';
   busy := '{}';
   done := '{}';
-  if tids is not null and (runs is null or v_keep) then
+  if tids is not null then
     done := rowlock.finish_done(queue, ids, tokens, tids, results, ran_ms, v_keep, true, v_now);
-  elsif tids is not null then
-    if rowlock.finish_untouched(queue, tokens, tids, runs, marks) then
-      done := ids;
-    end if;
   end if;
   if cardinality(done) < cardinality(ids) then
     v_n := array(select min(n) from generate_subscripts(ids, 1) n where ids[n] <> all (done) group by ids[n], tokens[n]);

@@ -7,10 +7,11 @@
 -- Live jobs. state: scheduled, ready, running. A job whose lease expired under it is ready, with crashed = true: it waits to
 -- be claimed like any other, and its crashes are counted when it is. worker: the last that claimed it.
 create or replace view rowlock.jobs as
-select j.id, j.queue, j.kind,
+select j.id, j.queue::text as queue, j.kind::text as kind,
        case when j.lease_until > c.now then 'running' when j.run_at > c.now then 'scheduled' else 'ready' end as state,
        j.lease_until > '-infinity' and j.lease_until <= c.now as crashed,
-       j.priority, j.payload, j.attempt, j.failures, j.crashes, j.max_attempts, j.created_at, j.run_at,
+       j.priority::smallint as priority, j.payload::jsonb as payload, j.attempt, j.failures, j.crashes, j.max_attempts, j.created_at,
+       j.run_at::timestamptz as run_at,
        nullif(j.claimed_at, '-infinity') as started_at, nullif(j.lease_until, '-infinity') as lease_until,
        j.expires_at, j.cancel_at, j.timeout_ms, j.unique_key, j.backoff, j.tags, j.metadata, j.trace, j.errors, j.progress,
        nullif(j.lease_by, 0) as worker, w.name as worker_name, w.host as worker_host

@@ -45,9 +45,9 @@ begin
   return query
   select u.*
     from (
-      (select j.id, j.priority, j.run_at as at, j.queue, j.kind,
+      (select j.id, j.priority::smallint, j.run_at::timestamptz as at, j.queue::text, j.kind::text,
               case when j.lease_until > walk_ids.now then 'running' when j.run_at > walk_ids.now then 'scheduled' else 'ready' end as state,
-              null::text as reason, j.created_at, null::timestamptz as ended_at, j.tags, j.payload, j.metadata, j.errors
+              null::text as reason, j.created_at, null::timestamptz as ended_at, j.tags, j.payload::jsonb, j.metadata, j.errors
          from rowlock.job j
         where walk_ids.live and j.id < below
         order by j.id desc limit most)
@@ -89,9 +89,9 @@ begin
   select s.*
     from unnest('{4,3,2,1,0,-1,-2,-3,-4}'::smallint[]) as p (priority),
          lateral (
-           select j.id, j.priority, j.run_at as at, j.queue, j.kind,
+           select j.id, j.priority::smallint, j.run_at::timestamptz as at, j.queue::text, j.kind::text,
                   case when j.lease_until > walk_due.now then 'running' when j.run_at > walk_due.now then 'scheduled' else 'ready' end,
-                  null::text, j.created_at, null::timestamptz, j.tags, j.payload, j.metadata, j.errors
+                  null::text, j.created_at, null::timestamptz, j.tags, j.payload::jsonb, j.metadata, j.errors
              from rowlock.job j
             where j.queue = of_queue and j.priority = p.priority
               and (j.run_at, j.id) < (before_at, before_id) and j.run_at > from_at
@@ -126,9 +126,9 @@ begin
   select s.*
     from unnest('{4,3,2,1,0,-1,-2,-3,-4}'::smallint[]) as p (priority),
          lateral (
-           select j.id, j.priority, j.run_at as at, j.queue, j.kind,
+           select j.id, j.priority::smallint, j.run_at::timestamptz as at, j.queue::text, j.kind::text,
                   case when j.lease_until > walk_front.now then 'running' else 'ready' end,
-                  null::text, j.created_at, null::timestamptz, j.tags, j.payload, j.metadata, j.errors
+                  null::text, j.created_at, null::timestamptz, j.tags, j.payload::jsonb, j.metadata, j.errors
              from rowlock.job j
             where j.queue = of_queue and j.priority = p.priority and j.run_at <= walk_front.now
               and (j.run_at, j.id) > (case when p.priority = from_priority then after_at else '-infinity' end,

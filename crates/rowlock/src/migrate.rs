@@ -38,6 +38,11 @@ const MIGRATIONS: &[Migration] = &[
         name: "claims say little",
         sql: include_str!("../sql/migrations/0004_claims_say_little.sql"),
     },
+    Migration {
+        version: 5,
+        name: "checks at the door",
+        sql: include_str!("../sql/migrations/0005_checks_at_the_door.sql"),
+    },
 ];
 
 /// In the order in which they must be created.

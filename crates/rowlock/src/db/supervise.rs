@@ -136,6 +136,11 @@ impl Link {
         }
     }
 
+    /// Whether there is a connection now.
+    pub(crate) fn is_up(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Up(live) if !live.is_closed())
+    }
+
     /// Ends the connection of that generation, if it is still the current one, so that a new one is made.
     pub(crate) fn report_broken(&self, generation: u64) {
         if let State::Up(live) = &*self.state.borrow() {

@@ -5,7 +5,6 @@
 //! kept until the database has answered it: a broken connection costs a repetition, and the fence makes that harmless. One bad item
 //! never blocks the others.
 
-use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -47,8 +46,7 @@ pub(super) struct Ack {
 }
 
 impl Ack {
-    pub(super) fn new(attempt: Arc<Attempt>, verdict: Verdict) -> Self {
-        let ran = attempt.ran();
+    pub(super) fn new(attempt: Arc<Attempt>, verdict: Verdict, ran: Option<Duration>) -> Self {
         Self {
             attempt,
             verdict,
@@ -149,22 +147,24 @@ type Again = Vec<(Duration, Vec<Ack>)>;
 impl Core {
     /// Sends a batch, all its statements under way at once.
     async fn flush(&self, link: &Link, acks: Vec<Ack>) -> Again {
-        let mut groups: HashMap<(usize, Verb, bool), Vec<Ack>> = HashMap::new();
+        let mut groups: Vec<((usize, Verb, bool), Vec<Ack>)> = Vec::new();
         for ack in acks {
             let verb = ack.verb();
             // One that was touched would have all others go the longer way with it.
             let touched = verb == Verb::Complete && ack.attempt.mark().is_none();
-            groups
-                .entry((ack.attempt.lane.number, verb, touched))
-                .or_default()
-                .push(ack);
+            let group = (ack.attempt.origin.lane.number, verb, touched);
+            // Few, and mostly the same as the last.
+            match groups.iter_mut().rfind(|(known, _)| *known == group) {
+                Some((_, acks)) => acks.push(ack),
+                None => groups.push((group, vec![ack])),
+            }
         }
         let mut sends = Vec::new();
         for ((_, verb, _), mut acks) in groups {
             // In the order of the ids, so that no two statements can wait for each other in a circle. `complete` waits for nobody, and
             // is fastest claim by claim and in the order of the places on disk.
             acks.sort_unstable_by_key(|Ack { attempt, .. }| match verb {
-                Verb::Complete => (attempt.token, attempt.place().0),
+                Verb::Complete => (attempt.origin.token, attempt.place().0),
                 _ => (0, attempt.id.unsigned_abs()),
             });
             while acks.len() > BATCH_MAX {
@@ -215,9 +215,20 @@ impl Core {
     }
 
     async fn call(&self, link: &Link, verb: Verb, acks: &[Ack]) -> Result<Answer> {
+        let mut places: Option<Vec<Place>> = None;
+        if verb == Verb::Complete {
+            match self.complete_untouched(link, acks).await? {
+                Untouched::Done => return Ok(Answer::default()),
+                // A delete that was undone leaves its sign in the rows: they have to be looked up.
+                Untouched::Undone => {}
+                Untouched::NotTried => {
+                    places = Some(acks.iter().map(|a| a.attempt.place()).collect());
+                }
+            }
+        }
         let queue: &str = acks[0].attempt.queue();
         let ids: Vec<i64> = acks.iter().map(|a| a.attempt.id).collect();
-        let tokens: Vec<i64> = acks.iter().map(|a| a.attempt.token).collect();
+        let tokens: Vec<i64> = acks.iter().map(|a| a.attempt.origin.token).collect();
         let (queue, ids, tokens) = (
             (&queue as _, Type::TEXT),
             (&ids as _, Type::INT8_ARRAY),
@@ -225,7 +236,6 @@ impl Core {
         );
         let rows = match verb {
             Verb::Complete => {
-                let places: Vec<Place> = acks.iter().map(|a| a.attempt.place()).collect();
                 let results: Vec<Option<RawJson<'_>>> = acks
                     .iter()
                     .map(|a| match &a.verdict {
@@ -243,11 +253,10 @@ impl Core {
                             .map(|r| i32::try_from(r.as_millis()).unwrap_or(i32::MAX))
                     })
                     .collect();
-                let (runs, marks) = untouched_runs(acks).unzip();
                 self.rows(
                     link,
                     "complete jobs",
-                    "select lost, busy from rowlock.complete_batch($1, $2, $3, $4, $5, $6, $7, $8)",
+                    "select lost, busy from rowlock.complete_batch($1, $2, $3, $4, $5, $6)",
                     &[
                         queue,
                         ids,
@@ -255,8 +264,6 @@ impl Core {
                         (&places, Type::TID_ARRAY),
                         (&results, Type::JSONB_ARRAY),
                         (&ran, Type::INT4_ARRAY),
-                        (&runs, Type::INT4_ARRAY),
-                        (&marks, Type::INT8_ARRAY),
                     ],
                 )
                 .await?
@@ -317,6 +324,35 @@ impl Core {
         })
     }
 
+    /// Completes jobs that nobody has touched since they were claimed, all or none: of those not even the ids have to be sent.
+    async fn complete_untouched(&self, link: &Link, acks: &[Ack]) -> Result<Untouched> {
+        let Some(runs) = Runs::of(acks) else {
+            return Ok(Untouched::NotTried);
+        };
+        let queue: &str = acks[0].attempt.queue();
+        let places: Vec<Place> = acks.iter().map(|a| a.attempt.place()).collect();
+        let rows = self
+            .rows(
+                link,
+                "complete jobs",
+                "select rowlock.complete_untouched($1, $2, $3, $4, $5)",
+                &[
+                    (&queue, Type::TEXT),
+                    (&places, Type::TID_ARRAY),
+                    (&runs.lengths, Type::INT4_ARRAY),
+                    (&runs.tokens, Type::INT8_ARRAY),
+                    (&runs.marks, Type::INT8_ARRAY),
+                ],
+            )
+            .await?;
+        if rows.first().is_some_and(|row| row.get(0)) {
+            return Ok(Untouched::Done);
+        }
+        // Whatever becomes of the next try: this way is closed to them.
+        acks.iter().for_each(|a| a.attempt.touched());
+        Ok(Untouched::Undone)
+    }
+
     /// The database has answered: forget what is settled, keep what was busy.
     fn settle(&self, mut acks: Vec<Ack>, verb: Verb, answer: &Answer) -> Again {
         let mut busy = Vec::new();
@@ -333,8 +369,8 @@ impl Core {
             if a.completed_in_tx.load(Relaxed) {
                 tracing::trace!(id = a.id, "completed in the handler's transaction");
             } else {
-                a.lane.meters.lost.increment(1);
-                tracing::warn!(id = a.id, kind = %a.kind, queue = %a.queue(), attempt = a.number, ?verb,
+                a.origin.lane.meters.lost.increment(1);
+                tracing::warn!(id = a.id, kind = %a.origin.kind, queue = %a.queue(), attempt = a.number, ?verb,
                     "the lease was lost: another attempt has the job, or this was acknowledged before a connection broke");
             }
         }
@@ -347,17 +383,41 @@ impl Core {
     }
 }
 
-/// How many of them, one after the other, are of the same claim, and the mark of each claim. `None` if any of them was touched since.
-fn untouched_runs(acks: &[Ack]) -> Option<(Vec<i32>, Vec<i64>)> {
-    let runs = acks.chunk_by(|a, b| a.attempt.token == b.attempt.token);
-    let runs = runs.map(|run| {
-        let marks: Option<Vec<i64>> = run.iter().map(|a| a.attempt.mark()).collect();
-        Some((i32::try_from(run.len()).ok()?, *marks?.first()?))
-    });
-    let runs: Option<Vec<(i32, i64)>> = runs.collect();
-    Some(runs?.into_iter().unzip())
+enum Untouched {
+    Done,
+    Undone,
+    NotTried,
 }
 
+/// Jobs in the order of their claims: how many of each, and its token and mark.
+struct Runs {
+    lengths: Vec<i32>,
+    tokens: Vec<i64>,
+    marks: Vec<i64>,
+}
+
+impl Runs {
+    /// `None` if any of them was touched since.
+    fn of(acks: &[Ack]) -> Option<Self> {
+        let (mut lengths, mut tokens, mut marks) = (Vec::new(), Vec::new(), Vec::new());
+        for run in acks.chunk_by(|a, b| a.attempt.origin.token == b.attempt.origin.token) {
+            let mark = run[0].attempt.mark()?;
+            if run.iter().any(|ack| ack.attempt.mark() != Some(mark)) {
+                return None;
+            }
+            lengths.push(i32::try_from(run.len()).ok()?);
+            tokens.push(run[0].attempt.origin.token);
+            marks.push(mark);
+        }
+        Some(Self {
+            lengths,
+            tokens,
+            marks,
+        })
+    }
+}
+
+#[derive(Default)]
 struct Answer {
     lost: Vec<i64>,
     busy: Vec<i64>,

@@ -15,6 +15,7 @@ use super::answer::{Rest, column};
 use super::lane::Lane;
 use super::registry::Registered;
 use super::slots::Waiting;
+use crate::client::Client;
 use crate::db::{Micros, Place, RawJson};
 
 /// Why a handler is asked to stop.
@@ -37,11 +38,7 @@ pub enum CancelReason {
 /// One claimed job.
 pub(crate) struct Attempt {
     pub(crate) id: i64,
-    pub(crate) token: i64,
-    /// The queue it came from.
-    pub(crate) lane: Arc<Lane>,
-    pub(crate) kind: Arc<str>,
-    pub(crate) handler: Arc<Registered>,
+    pub(crate) origin: Arc<Origin>,
     pub(crate) payload: Box<str>,
     pub(crate) number: i32,
     pub(crate) failures: i16,
@@ -56,16 +53,14 @@ pub(crate) struct Attempt {
     pub(crate) trace: Option<Box<str>>,
     /// How long it had been due when it was claimed, by the database's clock.
     pub(crate) waited: Duration,
-    pub(crate) lease: Duration,
-    /// Just before the claim was sent: the lease runs at least `lease` from here.
-    pub(crate) claimed: Instant,
-    /// Milliseconds from `claimed` to the start of the newest lease.
+    /// Milliseconds from the claim to the start of the newest lease.
     renewed_ms: AtomicU64,
     /// Where the row is; a hint for the fast path of an acknowledgement.
     place: AtomicU64,
     /// By which the database knows the row as the claim wrote it; 0 when it has been written since.
     mark: AtomicI64,
-    started: OnceLock<Instant>,
+    /// Microseconds from the claim to the start of the handler, and one; 0 before that.
+    started_us: AtomicU64,
     cancel: OnceLock<CancelReason>,
     /// Made when the handler asks for it, or when there is something to tell.
     cancel_token: OnceLock<CancellationToken>,
@@ -75,10 +70,16 @@ pub(crate) struct Attempt {
     answered: AtomicBool,
 }
 
-/// What a row of a claim does not say itself.
+/// What the jobs of one kind that came with one claim have in common. They share it rather than have it each: counters that all jobs of a worker
+/// go up and down on move from core to core with each of them.
 pub(crate) struct Origin {
+    /// The queue.
     pub(crate) lane: Arc<Lane>,
+    pub(crate) kind: Arc<str>,
+    pub(crate) handler: Arc<Registered>,
+    pub(crate) client: Client,
     pub(crate) token: i64,
+    /// Just before the claim was sent: the lease runs at least `lease` from here.
     pub(crate) claimed: Instant,
     /// The database's time of the claim.
     pub(crate) clock: Micros,
@@ -90,9 +91,8 @@ pub(crate) struct Origin {
 }
 
 impl Attempt {
-    pub(super) fn new(row: &Row, origin: &Origin, handler: Arc<Registered>) -> Self {
+    pub(super) fn new(row: &Row, origin: &Arc<Origin>) -> Self {
         let run_at: Micros = row.get(column::RUN_AT);
-        let kind = handler.kind_text(row.get(column::KIND));
         let rest = Rest::of(row).unwrap_or(Rest {
             priority: 0,
             attempt: 1,
@@ -107,10 +107,7 @@ impl Attempt {
         });
         Self {
             id: row.get(column::ID),
-            token: origin.token,
-            lane: origin.lane.clone(),
-            kind,
-            handler,
+            origin: origin.clone(),
             payload: row.get::<_, RawJson<'_>>(column::PAYLOAD).0.into(),
             number: rest.attempt,
             failures: rest.failures,
@@ -131,12 +128,10 @@ impl Attempt {
             metadata: rest.metadata.map(Into::into),
             trace: rest.trace.map(Into::into),
             waited: origin.clock.since(run_at),
-            lease: origin.lease,
-            claimed: origin.claimed,
             renewed_ms: AtomicU64::new(0),
             place: AtomicU64::new(row.get::<_, Place>(column::TID).0),
             mark: AtomicI64::new(origin.mark.unwrap_or(0)),
-            started: OnceLock::new(),
+            started_us: AtomicU64::new(0),
             cancel: OnceLock::new(),
             cancel_token: OnceLock::new(),
             completed_in_tx: AtomicBool::new(false),
@@ -144,13 +139,20 @@ impl Attempt {
         }
     }
 
-    pub(crate) fn start(&self) {
-        let _ = self.started.set(Instant::now());
+    pub(crate) fn start(&self, now: Instant) {
+        let us = now.duration_since(self.origin.claimed).as_micros();
+        self.started_us
+            .store(u64::try_from(us).unwrap_or(u64::MAX - 1) + 1, Relaxed);
     }
 
     /// How long the handler has been at it; `None` before it began.
     pub(crate) fn ran(&self) -> Option<Duration> {
-        self.started.get().map(Instant::elapsed)
+        self.ran_until(Instant::now())
+    }
+
+    pub(crate) fn ran_until(&self, now: Instant) -> Option<Duration> {
+        let us = self.started_us.load(Relaxed).checked_sub(1)?;
+        Some(now.duration_since(self.origin.claimed + Duration::from_micros(us)))
     }
 
     /// Asks the handler to stop. The first reason counts.
@@ -183,22 +185,22 @@ impl Attempt {
     }
 
     /// Whether its lease has run out as far as we know: somebody else may have it.
-    pub(crate) fn lease_is_over(&self) -> bool {
-        self.leased_since().elapsed() > self.lease
+    pub(crate) fn lease_is_over(&self, now: Instant) -> bool {
+        now.duration_since(self.leased_since()) > self.origin.lease
     }
 
     pub(crate) fn queue(&self) -> &Arc<str> {
-        &self.lane.queue
+        &self.origin.lane.queue
     }
 
     /// Since when the newest lease runs.
     pub(crate) fn leased_since(&self) -> Instant {
-        self.claimed + Duration::from_millis(self.renewed_ms.load(Relaxed))
+        self.origin.claimed + Duration::from_millis(self.renewed_ms.load(Relaxed))
     }
 
     /// The lease was renewed by a statement sent at `sent`, and the row has moved.
     pub(crate) fn renewed(&self, sent: Instant, tid: &str) {
-        let ms = sent.duration_since(self.claimed).as_millis();
+        let ms = sent.duration_since(self.origin.claimed).as_millis();
         self.renewed_ms
             .store(u64::try_from(ms).unwrap_or(u64::MAX), Relaxed);
         self.place.store(Place::parse(tid).0, Relaxed);
@@ -226,10 +228,10 @@ impl Attempt {
 
 impl Waiting for Arc<Attempt> {
     fn chunk_max(&self) -> usize {
-        self.handler.chunk_max()
+        self.origin.handler.chunk_max()
     }
 
     fn goes_with(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.handler, &other.handler)
+        Arc::ptr_eq(&self.origin.handler, &other.origin.handler)
     }
 }

@@ -69,7 +69,7 @@ impl WorkerBuilder {
             lease: None,
             poll: Duration::from_secs(1),
             poll_only: false,
-            ahead_max: 4000,
+            ahead_max: 6000,
             grace: Duration::from_secs(30),
             statement_timeout: Duration::from_secs(30),
             maintain: true,
@@ -324,7 +324,7 @@ impl WorkerBuilder {
                 .map_or("any kind".to_owned(), |k| format!("the kind {k:?}"));
             let prepared = pending(&states)
                 .map_err(|e| Error::Setup(format!("the handler for {what} cannot be used: {e}")))?;
-            let call = call(prepared, &self.middleware, &self.client);
+            let call = call(prepared, &self.middleware);
             let added = if kinds.is_empty() {
                 registry.add_any(call)
             } else {
@@ -353,7 +353,7 @@ where
             Box::pin(async move {
                 let attempt = ctx.attempt_ref();
                 let job = RawJob {
-                    kind: attempt.kind.clone(),
+                    kind: attempt.origin.kind.clone(),
                     payload: attempt.payload.clone(),
                 };
                 handler(job, ctx).await.into_outcome()
@@ -363,8 +363,7 @@ where
 }
 
 /// A prepared handler with the middleware around it.
-fn call(prepared: Prepared, middleware: &[Middleware], client: &Client) -> Call {
-    let client = client.clone();
+fn call(prepared: Prepared, middleware: &[Middleware]) -> Call {
     match prepared {
         Prepared::One(run) => {
             let run = middleware.iter().rev().fold(run, |run, around| {
@@ -380,20 +379,13 @@ fn call(prepared: Prepared, middleware: &[Middleware], client: &Client) -> Call 
                 })
             });
             Call::One(Box::new(move |attempt: Arc<Attempt>| {
-                let (run, ctx) = (run.clone(), Ctx::new(attempt, client.clone()));
-                // Also what happens before the handler's first await must be inside of the future, where a panic is caught.
-                Box::pin(async move { run(ctx).await })
+                run(Ctx::new(attempt))
             }))
         }
         Prepared::Chunk(at_most, run) => Call::Chunk(
             at_most,
             Box::new(move |attempts: Vec<Arc<Attempt>>| {
-                let all = attempts
-                    .into_iter()
-                    .map(|a| Ctx::new(a, client.clone()))
-                    .collect();
-                let run = run.clone();
-                Box::pin(async move { run(all).await })
+                run(attempts.into_iter().map(Ctx::new).collect())
             }),
         ),
     }

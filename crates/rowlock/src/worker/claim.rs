@@ -1,9 +1,10 @@
 //! The claim loop: ask for jobs when there is room, wait when there are none.
 
-use std::future::ready;
+use std::future::{poll_fn, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -14,23 +15,26 @@ use tokio_postgres::types::Type;
 
 use super::answer::Answer;
 use super::core::{Core, lock};
-use super::idle::{ARMED_FOR, Idle, Step};
+use super::cursor::Cursor;
+use super::idle::{Idle, Step};
 use super::intake::Taken;
+use super::lane::Lane;
 use super::pace::Pace;
 use super::rings::{Noise, Rings};
 use super::run::fill_slots;
-use super::slots::Wanted;
-use crate::db::Link;
+use super::slots::{Ticket, Wanted};
+use super::spare::{Spare, SpareLink};
+use crate::db::{Link, Micros};
 use crate::error::Result;
 
 /// Queues in one claim statement; more of them are asked in turn.
 const LANES_PER_CLAIM: usize = 64;
-/// After the bell could not be armed.
-const ARM_FAILED: Duration = Duration::from_millis(100);
 /// A claim that brings so many jobs of one queue tells of a flood…
 const FLOOD: usize = 50;
 /// …in which the bell is disarmed so often, even if nobody is heard to ring: idle workers arm it again.
 const DISARM_EVERY: Duration = Duration::from_secs(1);
+/// A claim that brings so many asks for help.
+const SPARE_FROM: usize = 500;
 /// With so many acknowledgements unsent, claiming more would only pile up.
 const UNSENT_MAX: usize = 20_000;
 
@@ -39,10 +43,16 @@ const SQL: &str =
 
 /// A claim under way.
 struct Asked<'a> {
+    /// Whether it is on the spare connection.
+    spare: bool,
     /// Whether all that was asked for could start at once.
     all_start: bool,
     /// How many jobs it may bring.
     want: usize,
+    /// What it counts on in the slots.
+    ticket: Ticket,
+    /// Where it starts in each of its queues.
+    from: Vec<(Arc<Lane>, Cursor)>,
     /// Queues that did not fit into the statement and are asked next.
     rest: Vec<(usize, usize)>,
     look_back: Duration,
@@ -52,6 +62,52 @@ struct Asked<'a> {
     /// Whoever rings from here on is heard, even if the claim just misses what it rang for.
     rung: Pin<Box<Notified<'a>>>,
     rows: BoxFuture<'a, Result<Vec<Row>>>,
+}
+
+/// The connection that a claim is sent on.
+enum Hand<'a> {
+    Own(&'a Link),
+    Spare(SpareLink),
+}
+
+impl Hand<'_> {
+    fn link(&self) -> &Link {
+        match self {
+            Hand::Own(link) => link,
+            Hand::Spare(link) => link,
+        }
+    }
+}
+
+/// Room for more jobs, which a claim may count on.
+struct Room {
+    ticket: Ticket,
+    wanted: Wanted,
+}
+
+/// What is said of each queue in a claim.
+struct Claim {
+    queues: Vec<Arc<str>>,
+    wants: Vec<i32>,
+    after_at: Vec<Micros>,
+    after_id: Vec<i64>,
+    follow: Vec<bool>,
+}
+
+impl Claim {
+    fn new(from: &[(Arc<Lane>, Cursor)], wants: Vec<i32>) -> Self {
+        let (mut after_at, mut after_id) = (Vec::new(), Vec::new());
+        for (_, cursor) in from {
+            cursor.write_to(&mut after_at, &mut after_id);
+        }
+        Self {
+            queues: from.iter().map(|(lane, _)| lane.queue.clone()).collect(),
+            wants,
+            after_at,
+            after_id,
+            follow: from.iter().map(|(_, cursor)| cursor.may_follow()).collect(),
+        }
+    }
 }
 
 /// What claims brought, one after the other until all queues were asked.
@@ -67,21 +123,23 @@ struct Brought {
 /// Claims until the worker stops.
 ///
 /// The next claim is sent before the answer of the last is decoded, where it is clear that there is room and that there are jobs:
-/// the connection works while this process does.
-pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>) {
+/// the connection works while this process does. In a flood a second one is sent beside it, on the connection of the scans while they rest.
+pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
     let mut idle = Idle::new(core.config.poll);
     let mut pace = Pace::new(core.config.ahead_max);
     let mut brought = Brought::default();
-    let mut sent: Option<Asked<'_>> = None;
+    let mut under_way: Vec<Asked<'_>> = Vec::with_capacity(2);
+    let mut failed: Option<Duration> = None;
     let mut rung = false;
     let mut rings = Rings::default();
     let mut disarmed: Option<Instant> = None;
     loop {
-        let mut asked = if let Some(asked) = sent.take() {
-            asked
-        } else {
+        if under_way.is_empty() {
+            if let Some(after) = failed.take() {
+                core.pause_looking(after).await;
+            }
             // Wait for room before looking for jobs.
-            let Some(wanted) = core.wait_for_room(&mut pace).await else {
+            let Some(room) = core.wait_for_room(&mut pace).await else {
                 return;
             };
             if core.new_lanes.swap(false, Relaxed) {
@@ -94,30 +152,24 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>) {
                 idle.look_back(Instant::now())
             };
             brought = Brought::default();
-            core.ask(&link, wanted, look_back)
-        };
-        let rows = tokio::select! {
-            rows = &mut asked.rows => rows,
+            under_way.push(core.ask(Hand::Own(&link), room, look_back));
+        }
+        let (asked, rows) = tokio::select! {
+            answered = first_answer(&mut under_way) => answered,
             () = core.stopped.cancelled() => return,
         };
-        lock(&core.slots).answered();
-        core.slot_freed.notify_waiters();
-
         let answer = rows.and_then(|rows| Answer::new(&core, rows, asked.token, asked.began));
         let answer = match answer {
             Ok(answer) => answer,
             Err(e) => {
                 tracing::warn!(error = %e, "cannot claim, will try again");
+                core.failed(&asked);
                 brought = Brought::default();
-                for lane in core.lanes() {
-                    lock(&lane.cursor).stay();
-                }
-                let after = if e.is_retryable() {
+                failed = Some(if e.is_retryable() {
                     Duration::from_millis(100)
                 } else {
                     Duration::from_secs(1)
-                };
-                core.pause_looking(after).await;
+                });
                 continue;
             }
         };
@@ -128,26 +180,24 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>) {
         let how = Taken::Claimed {
             rewinds: asked.rewinds,
         };
-        core.note(&answer, how);
-        let all = answer.jobs() >= asked.want;
-        let ask_rest = !all && !asked.rest.is_empty();
-        brought.jobs += answer.jobs();
+        let jobs = answer.jobs();
+        let all = jobs >= asked.want;
+        brought.jobs += jobs;
         brought.suspects += answer.suspects();
         brought.parked += answer.parked();
         brought.more |= all || answer.more();
-        if ask_rest {
-            sent = Some(core.ask_rest(&link, &mut asked, answer.jobs()));
-        } else if all {
-            sent = core
-                .room_now(&mut pace)
-                .map(|wanted| core.ask(&link, wanted, Duration::ZERO));
-        }
-        if let Some(asked) = &mut sent {
-            // Polled once, it is on its way. An answer this early can only be that there is no connection.
-            if let Some(early) = (&mut asked.rows).now_or_never() {
-                asked.rows = Box::pin(ready(early));
+        core.note(&answer, how);
+        let last = if !all && !asked.spare && !asked.rest.is_empty() {
+            under_way.push(on_its_way(core.ask_rest(&link, asked, jobs)));
+            None
+        } else {
+            lock(&core.slots).answered(&asked.ticket);
+            core.slot_freed.notify_waiters();
+            if all && failed.is_none() {
+                core.ask_more(&link, &spare, jobs, &mut pace, &mut under_way);
             }
-        }
+            Some(asked)
+        };
         let noise = rings.noise(core.rings.load(Relaxed), Instant::now());
         let flooded = answer.queues_with(if noise == Noise::Much { 1 } else { FLOOD });
         let ringing = if noise == Noise::Some {
@@ -183,12 +233,12 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>) {
             });
         }
 
-        if ask_rest {
-            continue;
-        }
         if brought.jobs > 0 {
             idle.busy();
         }
+        let Some(asked) = last.filter(|_| under_way.is_empty()) else {
+            continue;
+        };
         if brought.suspects == 0 && asked.all_start {
             core.suspects.store(false, Relaxed);
         }
@@ -211,7 +261,7 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>) {
 
 impl Core {
     /// Waits until more jobs are wanted, and says how many. `None` when the worker stops.
-    async fn wait_for_room(&self, pace: &mut Pace) -> Option<Wanted> {
+    async fn wait_for_room(&self, pace: &mut Pace) -> Option<Room> {
         loop {
             let freed = self.room.notified();
             tokio::pin!(freed);
@@ -219,8 +269,8 @@ impl Core {
             if self.stopping.is_cancelled() {
                 return None;
             }
-            if let Some(wanted) = self.room_now(pace) {
-                return Some(wanted);
+            if let Some(room) = self.room_now(pace) {
+                return Some(room);
             }
             tokio::select! {
                 () = freed => {}
@@ -232,7 +282,7 @@ impl Core {
     }
 
     /// How many jobs are wanted now, if it is time to ask for some.
-    fn room_now(&self, pace: &mut Pace) -> Option<Wanted> {
+    fn room_now(&self, pace: &mut Pace) -> Option<Room> {
         let pace = pace.ahead(self.finished.load(Relaxed), Instant::now());
         let ahead = (!self.suspects.load(Relaxed)).then_some(pace);
         let most_waiting = ahead.unwrap_or(0) / 2;
@@ -241,75 +291,108 @@ impl Core {
         let wanted = slots.wanted(ahead, rand::random);
         // A few at a time would be many claims: wait until a good part of what may wait is used up.
         let now = wanted.total > 0
-            && (wanted.free > 0 || slots.waiting_soon() <= most_waiting)
+            && (wanted.free > 0 || slots.waiting_or_coming() <= most_waiting)
             && self.acks.len() < UNSENT_MAX
             && !self.stopping.is_cancelled();
-        now.then(|| {
-            slots.ask(&wanted);
-            wanted
+        now.then(|| Room {
+            ticket: slots.ask(&wanted),
+            wanted,
         })
     }
 
-    fn ask<'a>(&'a self, link: &'a Link, wanted: Wanted, look_back: Duration) -> Asked<'a> {
+    /// Sends claims for as much as there is room for now, without waiting for what they bring: one on the worker's own connection, and in
+    /// a flood one on the spare.
+    fn ask_more<'a>(
+        &'a self,
+        own: &'a Link,
+        spare: &Spare,
+        brought: usize,
+        pace: &mut Pace,
+        under_way: &mut Vec<Asked<'a>>,
+    ) {
+        for on_spare in [false, true] {
+            let busy = under_way.iter().any(|asked| asked.spare == on_spare);
+            let hand = match on_spare {
+                _ if busy => continue,
+                false => Hand::Own(own),
+                true if brought >= SPARE_FROM => match spare.take() {
+                    Some(link) => Hand::Spare(link),
+                    None => continue,
+                },
+                true => continue,
+            };
+            let Some(room) = self.room_now(pace) else {
+                return;
+            };
+            under_way.push(on_its_way(self.ask(hand, room, Duration::ZERO)));
+        }
+    }
+
+    fn ask<'a>(&'a self, hand: Hand<'a>, room: Room, look_back: Duration) -> Asked<'a> {
+        let Room { ticket, wanted } = room;
         let mut lanes = wanted.lanes;
         let rest = lanes.split_off(lanes.len().min(LANES_PER_CLAIM));
         let mut rung = Box::pin(self.bell.notified());
         rung.as_mut().enable();
         let (token, rewinds) = (random_token(), self.rewinds.load(Relaxed));
-        let suspects = wanted.all_start;
+        let mut from = Vec::with_capacity(lanes.len());
+        let mut wants = Vec::with_capacity(lanes.len());
+        for (number, room) in lanes {
+            let lane = self.lane(number);
+            let cursor = lock(&lane.cursor).clone();
+            from.push((lane, cursor));
+            wants.push(i32::try_from(room).unwrap_or(i32::MAX));
+        }
+        let claim = Claim::new(&from, wants);
         Asked {
+            spare: matches!(hand, Hand::Spare(_)),
             all_start: wanted.all_start,
             want: wanted.total,
+            ticket,
+            from,
             rest,
             look_back,
             token,
             began: Instant::now(),
             rewinds,
             rung,
-            rows: self
-                .send_claim(link, lanes, wanted.total, token, suspects, look_back)
-                .boxed(),
+            rows: async move {
+                let (want, suspects) = (wanted.total, wanted.all_start);
+                self.send_claim(hand.link(), claim, want, token, suspects, look_back)
+                    .await
+            }
+            .boxed(),
         }
     }
 
     /// Asks the queues that the last claim left out, for what it left.
-    fn ask_rest<'a>(&'a self, link: &'a Link, asked: &mut Asked<'a>, jobs: usize) -> Asked<'a> {
+    fn ask_rest<'a>(&'a self, link: &'a Link, asked: Asked<'a>, jobs: usize) -> Asked<'a> {
         let wanted = Wanted {
-            lanes: std::mem::take(&mut asked.rest),
+            lanes: asked.rest,
             total: asked.want - jobs,
             free: 0,
             all_start: asked.all_start,
         };
-        let next = self.ask(link, wanted, asked.look_back);
+        let room = Room {
+            ticket: asked.ticket,
+            wanted,
+        };
+        let next = self.ask(Hand::Own(link), room, asked.look_back);
         // Who rang since the first of them is to be heard.
-        let rung = std::mem::replace(&mut asked.rung, Box::pin(self.bell.notified()));
+        let rung = asked.rung;
         Asked { rung, ..next }
     }
 
     async fn send_claim(
         &self,
         link: &Link,
-        lanes: Vec<(usize, usize)>,
+        claim: Claim,
         want: usize,
         token: i64,
         suspects: bool,
         look_back: Duration,
     ) -> Result<Vec<Row>> {
-        let mut queues: Vec<Arc<str>> = Vec::with_capacity(lanes.len());
-        let mut wants: Vec<i32> = Vec::with_capacity(lanes.len());
-        let (mut after_at, mut after_id) = (Vec::new(), Vec::new());
-        let mut follow: Vec<bool> = Vec::with_capacity(lanes.len());
-        for (number, room) in lanes {
-            let lane = self.lane(number);
-            {
-                let cursor = lock(&lane.cursor);
-                cursor.write_to(&mut after_at, &mut after_id);
-                follow.push(cursor.may_follow());
-            }
-            queues.push(lane.queue.clone());
-            wants.push(i32::try_from(room).unwrap_or(i32::MAX));
-        }
-        let queues: Vec<&str> = queues.iter().map(|q| &**q).collect();
+        let queues: Vec<&str> = claim.queues.iter().map(|q| &**q).collect();
         let want = i32::try_from(want).unwrap_or(i32::MAX);
         let worker = self.worker_id();
         let lease_ms = self.lease_ms();
@@ -320,20 +403,32 @@ impl Core {
             SQL,
             &[
                 (&queues, Type::TEXT_ARRAY),
-                (&wants, Type::INT4_ARRAY),
+                (&claim.wants, Type::INT4_ARRAY),
                 (&want, Type::INT4),
                 (&worker, Type::INT8),
                 (&token, Type::INT8),
                 (&lease_ms, Type::INT4),
                 (&self.kinds, Type::TEXT_ARRAY),
                 (&suspects, Type::BOOL),
-                (&after_at, Type::TIMESTAMPTZ_ARRAY),
-                (&after_id, Type::INT8_ARRAY),
+                (&claim.after_at, Type::TIMESTAMPTZ_ARRAY),
+                (&claim.after_id, Type::INT8_ARRAY),
                 (&look_back_ms, Type::INT4),
-                (&follow, Type::BOOL_ARRAY),
+                (&claim.follow, Type::BOOL_ARRAY),
             ],
         )
         .await
+    }
+
+    /// A claim failed. It may have told the others to begin behind jobs that it then did not take, and another claim of this worker may have
+    /// come back from behind them.
+    fn failed(&self, asked: &Asked<'_>) {
+        for (lane, from) in &asked.from {
+            let mut cursor = lock(&lane.cursor);
+            cursor.back_to(from);
+            self.rewinds.fetch_add(1, Relaxed);
+        }
+        lock(&self.slots).answered(&asked.ticket);
+        self.slot_freed.notify_waiters();
     }
 
     pub(super) fn lease_ms(&self) -> Option<i32> {
@@ -382,74 +477,6 @@ impl Core {
         }
     }
 
-    /// Arms the bell, or waits for a moment if that fails. Returns whether it did.
-    async fn arm(&self, link: &Link, idle: &mut Idle) -> bool {
-        let sent = Instant::now();
-        match self.send_arm(link).await {
-            Ok((xid, next_due)) => {
-                idle.armed(sent, Instant::now(), xid, next_due);
-                true
-            }
-            Err(e) => {
-                tracing::debug!(error = %e, "cannot arm the bell");
-                self.pause_looking(ARM_FAILED).await;
-                false
-            }
-        }
-    }
-
-    async fn send_arm(&self, link: &Link) -> Result<(i64, Option<Duration>)> {
-        let (queues, for_ms) = (self.queue_names(), ARMED_FOR.as_millis() as i32);
-        let rows = self
-            .look(
-                link,
-                "arm the bell",
-                "select xid, (ceil(extract(epoch from next_at - rowlock.clock()) * 1000))::bigint from rowlock.arm($1, $2)",
-                &[(&queues, Type::TEXT_ARRAY), (&for_ms, Type::INT4)],
-            )
-            .await?;
-        let due = rows.first().and_then(|r| r.get::<_, Option<i64>>(1));
-        let due = due.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0)));
-        Ok((rows.first().map_or(0, |r| r.get(0)), due))
-    }
-
-    async fn disarm(&self, link: &Link, queues: Vec<String>) {
-        let _ = self
-            .look(
-                link,
-                "disarm the bell",
-                "select rowlock.disarm($1)",
-                &[(&queues, Type::TEXT_ARRAY)],
-            )
-            .await;
-    }
-
-    /// Whether somebody who commits waits for NOTIFY's lock: the disk is slow, or there are many of them.
-    async fn commits_wait(&self, link: &Link) -> bool {
-        let waits = self
-            .look(
-                link,
-                "ask whether commits wait",
-                "select exists (select from pg_catalog.pg_locks l where l.locktype = 'object' and l.classid = 'pg_catalog.pg_database'::regclass \
-                 and l.objid = 0 and not l.granted)",
-                &[],
-            )
-            .await;
-        waits.is_ok_and(|rows| rows.first().is_some_and(|r| r.get(0)))
-    }
-
-    async fn oldest_xid(&self, link: &Link) -> Result<i64> {
-        let rows = self
-            .look(
-                link,
-                "look for open transactions",
-                "select rowlock.oldest_xid()",
-                &[],
-            )
-            .await?;
-        Ok(rows.first().map_or(0, |r| r.get(0)))
-    }
-
     /// A claim found nothing: says so, if nothing is claimed either and nothing waits to be acknowledged.
     fn tell_if_drained(&self) {
         if self.draining.load(SeqCst) == 0 {
@@ -463,6 +490,29 @@ impl Core {
             self.drained.notify_waiters();
         }
     }
+}
+
+/// Polled once, a statement is sent. An answer this early can only be that there is no connection.
+fn on_its_way(mut asked: Asked<'_>) -> Asked<'_> {
+    if let Some(early) = (&mut asked.rows).now_or_never() {
+        asked.rows = Box::pin(ready(early));
+    }
+    asked
+}
+
+/// Waits for the first of them to be answered, and takes it out.
+async fn first_answer<'a>(under_way: &mut Vec<Asked<'a>>) -> (Asked<'a>, Result<Vec<Row>>) {
+    let (n, rows) = poll_fn(|cx| {
+        let mut answers = under_way.iter_mut().enumerate();
+        answers
+            .find_map(|(n, asked)| match asked.rows.as_mut().poll(cx) {
+                Poll::Ready(rows) => Some(Poll::Ready((n, rows))),
+                Poll::Pending => None,
+            })
+            .unwrap_or(Poll::Pending)
+    })
+    .await;
+    (under_way.remove(n), rows)
 }
 
 /// 62 random bits, never 0.

@@ -9,6 +9,7 @@ use std::sync::atomic::{
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rapidhash::RapidHashMap;
 use tokio::sync::Notify;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -40,7 +41,7 @@ pub(super) struct Core {
     lanes: Mutex<Lanes>,
     pub(super) slots: Mutex<Slots<Arc<Attempt>>>,
     /// Every job that is claimed and not acknowledged, by id.
-    pub(super) held: Mutex<HashMap<i64, Arc<Attempt>>>,
+    pub(super) held: Mutex<RapidHashMap<i64, Arc<Attempt>>>,
     pub(super) acks: Acks,
     /// There is room for more jobs.
     pub(super) room: Notify,
@@ -216,7 +217,7 @@ impl Core {
     pub(super) fn holds(&self, attempt: &Attempt) -> bool {
         lock(&self.held)
             .get(&attempt.id)
-            .is_some_and(|held| held.token == attempt.token)
+            .is_some_and(|held| held.origin.token == attempt.origin.token)
     }
 
     /// The attempts are settled. A newer attempt at the same job, which may be ours too, is not.
@@ -225,7 +226,7 @@ impl Core {
             let mut held = lock(&self.held);
             for attempt in attempts {
                 if let Entry::Occupied(entry) = held.entry(attempt.id) {
-                    if entry.get().token == attempt.token {
+                    if entry.get().origin.token == attempt.origin.token {
                         entry.remove();
                     }
                 }

@@ -51,12 +51,11 @@ pub(super) fn with_trace_blocking<T>(trace: Option<Box<str>>, handler: impl FnOn
 #[derive(Clone)]
 pub struct Ctx {
     attempt: Arc<Attempt>,
-    client: Client,
 }
 
 impl Ctx {
-    pub(super) fn new(attempt: Arc<Attempt>, client: Client) -> Self {
-        Self { attempt, client }
+    pub(super) fn new(attempt: Arc<Attempt>) -> Self {
+        Self { attempt }
     }
 
     /// The job.
@@ -71,7 +70,7 @@ impl Ctx {
 
     /// Its kind, as it was enqueued (an alias, perhaps).
     pub fn kind(&self) -> &str {
-        &self.attempt.kind
+        &self.attempt.origin.kind
     }
 
     /// Which attempt this is: 1 is the first. Counts every time the job was claimed, also when it was given back or its worker
@@ -143,13 +142,13 @@ impl Ctx {
 
     /// A client of the same queue, to enqueue more.
     pub fn client(&self) -> &Client {
-        &self.client
+        &self.attempt.origin.client
     }
 
     /// A key that stays the same across all attempts at this job and is different for every other: give it to services that
     /// take an idempotency key.
     pub fn key(&self) -> String {
-        format!("{}-{}", self.client.schema(), self.attempt.id)
+        format!("{}-{}", self.client().schema(), self.attempt.id)
     }
 
     /// Fires when the handler should stop: see [`CancelReason`].
@@ -179,14 +178,14 @@ impl Ctx {
         let a = &*self.attempt;
         a.touched();
         let rows = self
-            .client
+            .client()
             .rows(
                 doing,
                 "select rowlock.progress($1, $2, $3, $4)",
                 &[
                     (&&**a.queue(), Type::TEXT),
                     (&a.id, Type::INT8),
-                    (&a.token, Type::INT8),
+                    (&a.origin.token, Type::INT8),
                     (&RawJson(&json), Type::JSONB),
                 ],
             )
@@ -227,7 +226,7 @@ impl Ctx {
         validate::name("key", key)?;
         let a = &*self.attempt;
         let stored = self
-            .client
+            .client()
             .rows(
                 doing,
                 "select value from rowlock.once_get($1, $2, $3)",
@@ -248,7 +247,7 @@ impl Ctx {
             .map_err(|e| Error::json(format!("remember what {key:?} returned"), e))?;
         validate::no_nul("value", &json)?;
         let rows = self
-            .client
+            .client()
             .rows(
                 "remember what was done",
                 "select value from rowlock.once_put($1, $2, $3, $4)",
@@ -295,11 +294,15 @@ impl Ctx {
     ) -> Result<()> {
         let a = &*self.attempt;
         let doing = "complete the job in the handler's transaction";
-        let sql = self.client.schema().sql(
+        let sql = self.client().schema().sql(
             "select cardinality(done)::text, cardinality(busy)::text from rowlock.complete($1::text, array[$2::text::bigint], \
              array[$3::text::bigint], array[$4::text], array[$5::text::jsonb])",
         );
-        let (id, token, tid) = (a.id.to_string(), a.token.to_string(), a.place().to_string());
+        let (id, token, tid) = (
+            a.id.to_string(),
+            a.origin.token.to_string(),
+            a.place().to_string(),
+        );
         let params = [
             Some(&**a.queue()),
             Some(&id),
@@ -342,7 +345,7 @@ impl std::fmt::Debug for Ctx {
         f.debug_struct("Ctx")
             .field("id", &self.attempt.id)
             .field("queue", self.attempt.queue())
-            .field("kind", &self.attempt.kind)
+            .field("kind", &self.attempt.origin.kind)
             .field("attempt", &self.attempt.number)
             .finish_non_exhaustive()
     }

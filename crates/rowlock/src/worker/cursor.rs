@@ -60,9 +60,12 @@ impl Cursor {
         self.seen = [START; PRIORITIES];
     }
 
-    /// A claim failed that may have told the others to begin behind jobs which it then did not take: they are before us.
-    pub(crate) fn stay(&mut self) {
+    /// What was to be claimed from there on was not, and others may have been told to begin behind it.
+    pub(crate) fn back_to(&mut self, from: &Self) {
         self.back = true;
+        for (mine, from) in self.seen.iter_mut().zip(from.seen) {
+            *mine = (*mine).min(from);
+        }
     }
 
     /// Whether it is here or further, in the priority in which workers follow each other.
@@ -133,8 +136,11 @@ mod tests {
         cursor.rewound(0, Micros(3), 1);
         assert!(!cursor.may_follow());
         cursor.caught_up();
-        cursor.stay();
-        assert!(!cursor.may_follow() && cursor.is_at((Micros(3), 1)));
+        let from = cursor.clone();
+        cursor.claimed(0, Micros(5), 2);
+        cursor.back_to(&from);
+        assert!(!cursor.may_follow(), "others may be further");
+        assert!(cursor.is_at((Micros(3), 1)) && !cursor.is_at((Micros(3), 2)));
     }
 
     #[test]

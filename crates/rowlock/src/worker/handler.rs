@@ -296,7 +296,7 @@ pub(super) fn decode<J: Job>(attempt: &Attempt) -> Result<J, Outcome> {
         Outcome::Retry {
             error: format!(
                 "the payload is not what the kind {:?} expects here: {e}",
-                attempt.kind
+                attempt.origin.kind
             ),
             after: None,
         }

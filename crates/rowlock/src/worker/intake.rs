@@ -49,6 +49,7 @@ impl Core {
                     for (priority, at, id) in part.jobs.iter().map(position) {
                         cursor.rewound(priority, at, id);
                     }
+                    self.rewinds.fetch_add(1, Relaxed);
                 }
                 Taken::Claimed { .. } | Taken::Swept { full: false } => {}
             }
@@ -69,26 +70,37 @@ impl Core {
             let Some(lease) = part.end.lease else {
                 continue; // there are no jobs
             };
-            let origin = Origin {
-                lane: part.lane.clone(),
-                token: answer.token,
-                claimed: answer.began,
-                clock: part.clock,
-                lease: lease.until.since(part.clock),
-                max_attempts: lease.max_attempts,
-                mark: lease.mark,
-            };
+            let mut origins: Vec<Arc<Origin>> = Vec::new();
             let mut attempts = Vec::with_capacity(part.jobs.len());
             for row in &part.jobs {
-                let Some(handler) = self.registry.get(row.get(column::KIND)) else {
-                    // Cannot be: the claim asked for the kinds that there are handlers for. Its lease runs out.
-                    tracing::error!(
-                        id = row.get::<_, i64>(column::ID),
-                        "claimed a job that there is no handler for"
-                    );
-                    continue;
+                let kind: &str = row.get(column::KIND);
+                let known = origins.iter().rfind(|origin| *origin.kind == *kind);
+                let origin = if let Some(origin) = known {
+                    origin
+                } else {
+                    let Some(handler) = self.registry.get(kind) else {
+                        // Cannot be: the claim asked for the kinds that there are handlers for. Its lease runs out.
+                        tracing::error!(
+                            id = row.get::<_, i64>(column::ID),
+                            "claimed a job that there is no handler for"
+                        );
+                        continue;
+                    };
+                    origins.push(Arc::new(Origin {
+                        lane: part.lane.clone(),
+                        kind: handler.kind_text(kind),
+                        handler: handler.clone(),
+                        client: self.client.clone(),
+                        token: answer.token,
+                        claimed: answer.began,
+                        clock: part.clock,
+                        lease: lease.until.since(part.clock),
+                        max_attempts: lease.max_attempts,
+                        mark: lease.mark,
+                    }));
+                    &origins[origins.len() - 1]
                 };
-                let attempt = Attempt::new(row, &origin, handler.clone());
+                let attempt = Attempt::new(row, origin);
                 meters.wait.record(attempt.waited.as_secs_f64());
                 attempts.push(Arc::new(attempt));
             }

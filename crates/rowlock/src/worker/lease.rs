@@ -56,10 +56,10 @@ impl Core {
         let now = Instant::now();
         let mut due: HashMap<(usize, Duration), Vec<Arc<Attempt>>> = HashMap::new();
         for attempt in lock(&self.held).values() {
-            if now.duration_since(attempt.leased_since()) >= attempt.lease / 2
+            if now.duration_since(attempt.leased_since()) >= attempt.origin.lease / 2
                 && attempt.cancel_reason() != Some(CancelReason::LeaseLost)
             {
-                due.entry((attempt.lane.number, attempt.lease))
+                due.entry((attempt.origin.lane.number, attempt.origin.lease))
                     .or_default()
                     .push(attempt.clone());
             }
@@ -82,7 +82,7 @@ impl Core {
         let by_id: HashMap<i64, &Arc<Attempt>> = batch.iter().map(|a| (a.id, a)).collect();
         let queue: &str = batch[0].queue();
         let ids: Vec<i64> = batch.iter().map(|a| a.id).collect();
-        let tokens: Vec<i64> = batch.iter().map(|a| a.token).collect();
+        let tokens: Vec<i64> = batch.iter().map(|a| a.origin.token).collect();
         let lease_ms = i32::try_from(lease.as_millis())
             .unwrap_or(i32::MAX)
             .clamp(1000, 86_400_000);
@@ -130,7 +130,7 @@ impl Core {
 
     pub(super) fn lose(&self, attempt: &Arc<Attempt>) {
         if attempt.cancel_reason().is_none() {
-            tracing::warn!(id = attempt.id, kind = %attempt.kind, queue = %attempt.queue(), attempt = attempt.number, "the lease was lost");
+            tracing::warn!(id = attempt.id, kind = %attempt.origin.kind, queue = %attempt.queue(), attempt = attempt.number, "the lease was lost");
         }
         attempt.cancel(CancelReason::LeaseLost);
     }
@@ -138,19 +138,20 @@ impl Core {
     /// A lease that could not be renewed in time counts as lost: another worker may have the job by now. Its acknowledgement is
     /// still sent, and counts if nobody has it.
     fn give_up_expired(&self) {
+        let now = Instant::now();
         let expired: Vec<Arc<Attempt>> = lock(&self.held)
             .values()
             .filter(|a| {
                 // While the handler's own transaction holds the row, it cannot be renewed, and nobody can take it.
                 a.cancel_reason().is_none()
-                    && a.lease_is_over()
+                    && a.lease_is_over(now)
                     && a.ran().is_some()
                     && !a.completed_in_tx.load(Relaxed)
             })
             .cloned()
             .collect();
         for attempt in expired {
-            tracing::warn!(id = attempt.id, kind = %attempt.kind, "the lease ran out and could not be renewed");
+            tracing::warn!(id = attempt.id, kind = %attempt.origin.kind, "the lease ran out and could not be renewed");
             attempt.cancel(CancelReason::Unreachable);
         }
     }

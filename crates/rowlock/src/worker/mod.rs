@@ -7,6 +7,7 @@
 mod ack;
 mod answer;
 mod attempt;
+mod bell;
 mod builder;
 mod claim;
 mod config;
@@ -26,6 +27,7 @@ mod rings;
 mod run;
 mod signals;
 mod slots;
+mod spare;
 mod stop;
 mod sweep;
 mod telemetry;
@@ -56,6 +58,7 @@ pub use stop::Stopped;
 
 use self::core::Core;
 use self::signals::Signals;
+use self::spare::Spare;
 
 /// A worker that is put together and not started yet. See [`Worker::builder`].
 ///
@@ -95,9 +98,10 @@ impl Worker {
                 options: ConnectOptions::default(),
                 on_connect: None,
             };
-            Arc::new(Link::start(spec, &core.stopped))
+            Link::start(spec, &core.stopped)
         };
-        let (claim, ack, sweep) = (link("claim"), link("ack"), link("sweep"));
+        let (claim, ack) = (Arc::new(link("claim")), Arc::new(link("ack")));
+        let spare = Spare::new(link("sweep"));
         let (listen, ears) = wake::listening_link(&core);
         let listen = Arc::new(listen);
         core.register(&listen).await?;
@@ -107,8 +111,10 @@ impl Worker {
         tokio::spawn(ack::ack_loop(core.clone(), ack));
         tokio::spawn(lease::lease_loop(core.clone(), listen.clone()));
         tokio::spawn(wake::wake_loop(core.clone(), listen.clone(), ears));
-        core.looking.spawn(sweep::sweep_loop(core.clone(), sweep));
-        core.looking.spawn(claim::claim_loop(core.clone(), claim));
+        core.looking
+            .spawn(sweep::sweep_loop(core.clone(), spare.clone()));
+        core.looking
+            .spawn(claim::claim_loop(core.clone(), claim, spare));
 
         let (told, stopped) = watch::channel(None);
         tokio::spawn(end(core.clone(), listen, told));

@@ -5,10 +5,15 @@ use std::time::{Duration, Instant};
 
 /// So far ahead of the handlers, in time, jobs are claimed…
 const AHEAD_LEAST: Duration = Duration::from_millis(50);
-/// …or so many times as far as a claim takes, lest the handlers finish one for each claim and no more…
-const AHEAD_CLAIMS: u32 = 2;
+/// …or so many times as far as a claim takes, lest the handlers finish one for each claim and no more. With two claims under way and what a
+/// third has just brought, there must be room for half as much again…
+const AHEAD_CLAIMS: u32 = 4;
 /// …but not further.
 const AHEAD_MOST: Duration = Duration::from_secs(1);
+/// The pace is found within about this time when handlers are faster than was thought: until then a worker holds too few jobs…
+const RISES_WITHIN: Duration = Duration::from_millis(10);
+/// …and when they are slower. A pause must not be taken for the end.
+const FALLS_WITHIN: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(super) struct Pace {
@@ -41,8 +46,12 @@ impl Pace {
         if self.at.is_none() || since >= Duration::from_millis(2) {
             if self.at.is_some() {
                 let rate = (finished - self.finished) as f64 / since.as_secs_f64();
-                // Follows within about 50 ms, up and down.
-                let weight = (since.as_secs_f64() / 0.05).min(1.0);
+                let within = if rate > self.per_second {
+                    RISES_WITHIN
+                } else {
+                    FALLS_WITHIN
+                };
+                let weight = (since.as_secs_f64() / within.as_secs_f64()).min(1.0);
                 self.per_second += (rate - self.per_second) * weight;
             }
             self.finished = finished;

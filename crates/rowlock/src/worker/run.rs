@@ -4,9 +4,10 @@ use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
+use smallvec::{SmallVec, smallvec};
 use tracing::Instrument;
 
 use super::ack::{Ack, Verdict};
@@ -15,6 +16,10 @@ use super::core::{Core, lock};
 use super::ctx::with_trace;
 use super::outcome::Outcome;
 use super::registry::Call;
+use super::slots::Chunk;
+
+/// Those that a handler is called for at once: mostly one.
+type Jobs = Chunk<Arc<Attempt>>;
 
 /// After so many jobs without a pause a slot lets others have the thread.
 const JOBS_BETWEEN_YIELDS: u32 = 32;
@@ -36,7 +41,8 @@ pub(super) fn fill_slots(core: &Arc<Core>) {
 
 impl Core {
     /// One slot: runs jobs until none is waiting.
-    async fn run_slot(self: Arc<Self>, mut lane: usize, mut jobs: Vec<Arc<Attempt>>) {
+    async fn run_slot(self: Arc<Self>, mut lane: usize, mut jobs: Jobs) {
+        let mut now = Instant::now();
         for n in 1_u32.. {
             // Also when the task is aborted in the middle of a handler, the slot must become free.
             let slot = FreeOnDrop {
@@ -44,45 +50,52 @@ impl Core {
                 lane,
                 armed: true,
             };
-            self.run_jobs(jobs).await;
+            now = self.run_jobs(jobs, now).await;
             match slot.finish() {
                 Some(next) => (lane, jobs) = next,
                 None => return,
             }
             if n % JOBS_BETWEEN_YIELDS == 0 {
                 tokio::task::yield_now().await;
+                now = Instant::now();
             }
         }
     }
 
-    /// Runs one job, or several that are handled together, and answers for each.
-    async fn run_jobs(&self, mut jobs: Vec<Arc<Attempt>>) {
+    /// Runs one job, or several that are handled together, and answers for each. Takes and returns the time: the end of one is the start
+    /// of the next.
+    async fn run_jobs(&self, mut jobs: Jobs, now: Instant) -> Instant {
         // Whoever lost the lease while it waited has no business starting.
-        jobs.retain(|job| self.may_start(job));
+        jobs.retain(|job| self.may_start(job, now));
         let mut unanswered = Unanswered { core: self, jobs };
         let jobs = &unanswered.jobs;
-        let Some(first) = jobs.first() else { return };
+        let Some(first) = jobs.first() else {
+            return now;
+        };
         for job in jobs {
-            job.start();
+            job.start(now);
         }
         let running = self.meters.run(jobs.len());
-        let outcomes = match &first.handler.call {
+        // The call too is made inside of the future, where a panic is caught.
+        let outcomes: SmallVec<[Outcome; 1]> = match &first.origin.handler.call {
             Call::One(call) => {
                 let job = first;
-                let handled = with_trace(job.trace.clone(), call(job.clone()));
+                let handled = async { call(job.clone()).await };
+                let handled = with_trace(job.trace.clone(), handled);
                 let handled = guarded(handled, job.timeout, std::slice::from_ref(job));
-                let span = tracing::info_span!("job", id = job.id, kind = %job.kind, queue = %job.queue(), attempt = job.number);
+                let span = tracing::info_span!("job", id = job.id, kind = %job.origin.kind, queue = %job.queue(), attempt = job.number);
                 match handled.instrument(span).await {
-                    Ok(outcome) => vec![outcome],
-                    Err(error) => vec![Outcome::Retry { error, after: None }],
+                    Ok(outcome) => smallvec![outcome],
+                    Err(error) => smallvec![Outcome::Retry { error, after: None }],
                 }
             }
             Call::Chunk(_, call) => {
                 let timeout = jobs.iter().filter_map(|j| j.timeout).min();
-                let handled = guarded(call(jobs.clone()), timeout, jobs);
-                let span = tracing::info_span!("jobs", n = jobs.len(), kind = %first.kind, queue = %first.queue());
+                let handled = async { call(jobs.to_vec()).await };
+                let handled = guarded(handled, timeout, jobs);
+                let span = tracing::info_span!("jobs", n = jobs.len(), kind = %first.origin.kind, queue = %first.queue());
                 match handled.instrument(span).await {
-                    Ok(outcomes) => outcomes,
+                    Ok(outcomes) => outcomes.into(),
                     Err(error) => jobs
                         .iter()
                         .map(|_| Outcome::Retry {
@@ -94,18 +107,20 @@ impl Core {
             }
         };
         drop(running);
+        let now = Instant::now();
         for (job, outcome) in std::mem::take(&mut unanswered.jobs)
             .into_iter()
             .zip(outcomes)
         {
-            self.answer(job, outcome);
+            self.answer(job, outcome, now);
         }
+        now
     }
 
-    fn may_start(&self, job: &Arc<Attempt>) -> bool {
+    fn may_start(&self, job: &Arc<Attempt>, now: Instant) -> bool {
         match job.cancel_reason() {
             // It waited for so long, with no way to the database, that somebody else may have it.
-            None if job.lease_is_over() => {
+            None if job.lease_is_over(now) => {
                 self.give_back(job);
                 false
             }
@@ -118,6 +133,7 @@ impl Core {
                 self.answer(
                     job.clone(),
                     Outcome::Cancel("cancelled before it started".into()),
+                    now,
                 );
                 false
             }
@@ -132,28 +148,30 @@ impl Core {
     pub(super) fn give_back(&self, job: &Arc<Attempt>) -> bool {
         let first = job.first_to_answer();
         if first {
-            self.acks.push(Ack::new(job.clone(), Verdict::Release));
+            let ran = job.ran();
+            self.acks.push(Ack::new(job.clone(), Verdict::Release, ran));
         }
         first
     }
 
     /// Hands the outcome to the acknowledgements.
-    fn answer(&self, job: Arc<Attempt>, outcome: Outcome) {
+    fn answer(&self, job: Arc<Attempt>, outcome: Outcome, now: Instant) {
         if !job.first_to_answer() {
             return;
         }
-        let meters = &job.lane.meters;
+        let meters = &job.origin.lane.meters;
         meters.finished(&outcome);
-        if let Some(ran) = job.ran() {
+        let ran = job.ran_until(now);
+        if let Some(ran) = ran {
             meters.run.record(ran.as_secs_f64());
         }
         match &outcome {
-            Outcome::Done(_) => tracing::trace!(id = job.id, kind = %job.kind, "done"),
+            Outcome::Done(_) => tracing::trace!(id = job.id, kind = %job.origin.kind, "done"),
             Outcome::Retry { error, .. } | Outcome::Dead(error) => {
-                tracing::warn!(id = job.id, kind = %job.kind, queue = %job.queue(), attempt = job.number, outcome = outcome.name(), error, "job failed");
+                tracing::warn!(id = job.id, kind = %job.origin.kind, queue = %job.queue(), attempt = job.number, outcome = outcome.name(), error, "job failed");
             }
             Outcome::Snooze(_) | Outcome::Cancel(_) => {
-                tracing::debug!(id = job.id, kind = %job.kind, outcome = outcome.name());
+                tracing::debug!(id = job.id, kind = %job.origin.kind, outcome = outcome.name());
             }
         }
         self.finished.fetch_add(1, Relaxed);
@@ -171,7 +189,7 @@ impl Core {
             }
             (_, outcome) => Verdict::Outcome(outcome),
         };
-        self.acks.push(Ack::new(job, verdict));
+        self.acks.push(Ack::new(job, verdict, ran));
     }
 }
 
@@ -209,7 +227,7 @@ pub(super) fn panic_text(panic: &(dyn Any + Send)) -> &str {
 /// their leases renewed, for ever.
 struct Unanswered<'a> {
     core: &'a Core,
-    jobs: Vec<Arc<Attempt>>,
+    jobs: Jobs,
 }
 
 impl Drop for Unanswered<'_> {
@@ -221,6 +239,7 @@ impl Drop for Unanswered<'_> {
                     error: "panicked while it was being stopped".into(),
                     after: None,
                 },
+                Instant::now(),
             );
         }
     }
@@ -235,7 +254,7 @@ struct FreeOnDrop<'a> {
 
 impl FreeOnDrop<'_> {
     /// Frees the slot and takes the next job, in one step.
-    fn finish(mut self) -> Option<(usize, Vec<Arc<Attempt>>)> {
+    fn finish(mut self) -> Option<(usize, Jobs)> {
         self.armed = false;
         let (next, waiting) = {
             let mut slots = lock(&self.core.slots);

@@ -1,5 +1,5 @@
 //! Full scans, which find what lies behind the cursors, and housekeeping. Both on a connection of their own, so that they never
-//! delay a claim.
+//! delay a claim; while they rest, claims may use it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use super::core::{Core, lock};
 use super::intake::Taken;
 use super::lane::Lane;
 use super::run::fill_slots;
+use super::spare::Spare;
 use crate::db::Link;
 use crate::error::Result;
 
@@ -29,7 +30,7 @@ const RESERVE_FOR: Duration = Duration::from_secs(3);
 const MAINTAIN_EVERY: Duration = Duration::from_secs(60);
 
 /// Scans and keeps house until the worker stops.
-pub(super) async fn sweep_loop(core: Arc<Core>, link: Arc<Link>) {
+pub(super) async fn sweep_loop(core: Arc<Core>, spare: Spare) {
     let mut swept: HashMap<usize, Instant> = HashMap::new();
     // The first house is kept at once: the partitions of the coming days may be missing.
     let mut maintained: Option<Instant> = None;
@@ -41,8 +42,9 @@ pub(super) async fn sweep_loop(core: Arc<Core>, link: Arc<Link>) {
             () = core.stopping.cancelled() => return,
         }
         // A connection first: slots are held free during a scan, and must not wait for one.
+        let connected = async { core.live(&*spare.wait().await, "scan the queues").await };
         tokio::select! {
-            live = core.live(&link, "scan the queues") => if live.is_err() { continue },
+            live = connected => if live.is_err() { continue },
             () = core.stopping.cancelled() => return,
         }
         // Those that have room first: the wait for a slot must not keep them waiting.
@@ -51,7 +53,7 @@ pub(super) async fn sweep_loop(core: Arc<Core>, link: Arc<Link>) {
         for lane in core.lanes() {
             let since = *swept.entry(lane.number).or_insert_with(Instant::now);
             if let Some(room) = core.room(&lane).await {
-                turn = turn.max(Some(core.scan(&link, &lane, &room, &mut swept).await));
+                turn = turn.max(Some(core.scan(&spare, &lane, &room, &mut swept).await));
             } else if full.as_ref().is_none_or(|(longest, _)| since < *longest) {
                 full = Some((since, lane));
             }
@@ -63,7 +65,7 @@ pub(super) async fn sweep_loop(core: Arc<Core>, link: Arc<Link>) {
         if let Some((since, lane)) = full {
             if since.elapsed() >= OVERDUE || rand::random::<f64>() < 0.2 {
                 if let Some(room) = core.reserve(&lane).await {
-                    turn = turn.max(Some(core.scan(&link, &lane, &room, &mut swept).await));
+                    turn = turn.max(Some(core.scan(&spare, &lane, &room, &mut swept).await));
                 }
             }
         }
@@ -74,7 +76,7 @@ pub(super) async fn sweep_loop(core: Arc<Core>, link: Arc<Link>) {
         if core.config.maintain && maintained.is_none_or(|at| at.elapsed() >= MAINTAIN_EVERY) {
             maintained = Some(Instant::now());
             tokio::select! {
-                kept = core.maintain(&link) => if let Err(e) = kept {
+                kept = core.maintain(&spare) => if let Err(e) = kept {
                     tracing::warn!(error = %e, "cannot keep house, will try again");
                 },
                 () = core.stopping.cancelled() => return,
@@ -87,7 +89,7 @@ impl Core {
     /// Scans one queue and remembers when. Returns whether it was, or may have been, this worker's turn.
     async fn scan(
         self: &Arc<Self>,
-        link: &Link,
+        spare: &Spare,
         lane: &Lane,
         room: &Room,
         swept: &mut HashMap<usize, Instant>,
@@ -95,8 +97,9 @@ impl Core {
         let overdue = swept
             .get(&lane.number)
             .is_some_and(|since| since.elapsed() >= OVERDUE);
+        let link = spare.wait().await;
         self.sweeping.store(true, SeqCst);
-        let result = self.sweep(link, lane, room.slots, overdue).await;
+        let result = self.sweep(&link, lane, room.slots, overdue).await;
         self.sweeping.store(false, SeqCst);
         if self.look_again.swap(false, SeqCst) {
             self.bell.notify_waiters();
@@ -201,10 +204,10 @@ impl Core {
         }
     }
 
-    async fn maintain(&self, link: &Link) -> Result<()> {
+    async fn maintain(&self, spare: &Spare) -> Result<()> {
         for row in self
             .look(
-                link,
+                &*spare.wait().await,
                 "keep house",
                 "select step, did, detail from rowlock.maintain()",
                 &[],

@@ -6,8 +6,13 @@
 
 use std::collections::VecDeque;
 
+use smallvec::{SmallVec, smallvec};
+
 /// Most jobs in one claim. Smaller ones follow each other, and what one brought runs while the next is under way.
-const CLAIM_MAX: usize = 2000;
+const CLAIM_MAX: usize = 1000;
+
+/// Jobs that are handled together: mostly one.
+pub(crate) type Chunk<J> = SmallVec<[J; 1]>;
 
 /// What the slots need to know of a job.
 pub(crate) trait Waiting {
@@ -42,8 +47,10 @@ struct Lane<J> {
     credit: i64,
     /// Slots kept free for a full scan.
     reserved: usize,
-    /// Free slots that a claim under way may fill.
+    /// Free slots that claims under way may fill.
     asked: usize,
+    /// Jobs that claims under way may bring.
+    coming: usize,
     /// Jobs that are claimed and about to be added.
     expected: usize,
 }
@@ -65,10 +72,28 @@ pub(crate) struct Slots<J> {
     lanes: Vec<Lane<J>>,
     /// The lanes' numbers in the strict order.
     ranked: Vec<usize>,
-    /// Free slots that a claim under way may fill.
+    /// Free slots that claims under way may fill.
     asked: usize,
+    /// Jobs that claims under way may bring.
+    coming: usize,
     /// No job starts any more.
     closed: bool,
+}
+
+/// What a claim under way counts on.
+#[derive(Debug)]
+#[must_use = "it is to be answered"]
+pub(crate) struct Ticket {
+    jobs: usize,
+    slots: usize,
+    lanes: Vec<TicketLane>,
+}
+
+#[derive(Debug)]
+struct TicketLane {
+    number: usize,
+    jobs: usize,
+    slots: usize,
 }
 
 /// How many jobs to ask for.
@@ -95,6 +120,7 @@ impl<J: Waiting> Slots<J> {
             lanes: Vec::new(),
             ranked: Vec::new(),
             asked: 0,
+            coming: 0,
             closed: false,
         }
     }
@@ -122,6 +148,7 @@ impl<J: Waiting> Slots<J> {
             credit: 0,
             reserved: 0,
             asked: 0,
+            coming: 0,
             expected: 0,
         });
         n
@@ -141,8 +168,13 @@ impl<J: Waiting> Slots<J> {
     }
 
     /// How many jobs wait or are about to.
-    pub(crate) fn waiting_soon(&self) -> usize {
+    fn waiting_soon(&self) -> usize {
         self.waiting + self.lanes.iter().map(|l| l.expected).sum::<usize>()
+    }
+
+    /// How many jobs wait, are about to, or may be brought by claims under way.
+    pub(crate) fn waiting_or_coming(&self) -> usize {
+        self.waiting_soon() + self.coming
     }
 
     /// So many jobs are claimed, and will be [added](Self::add) in a moment: until then they count as if they waited already, so that
@@ -170,14 +202,14 @@ impl<J: Waiting> Slots<J> {
 
     /// The next jobs to run, with their lane: one, or several that their handler takes together. They hold a slot until
     /// [`finish`](Self::finish).
-    pub(crate) fn next(&mut self) -> Option<(usize, Vec<J>)> {
+    pub(crate) fn next(&mut self) -> Option<(usize, Chunk<J>)> {
         if self.closed || self.waiting == 0 || self.running + self.reserved >= self.limit {
             return None;
         }
         let n = self.choose()?;
         let lane = &mut self.lanes[n];
         let first = lane.waiting.pop_front()?;
-        let mut jobs = vec![first];
+        let mut jobs: Chunk<J> = smallvec![first];
         let chunk = jobs[0].chunk_max();
         let mut at = 0;
         while jobs.len() < chunk && at < lane.waiting.len() {
@@ -238,10 +270,11 @@ impl<J: Waiting> Slots<J> {
         let ready = self.ready();
         let total = (free * chunk).saturating_sub(ready)
             + ahead.saturating_sub(self.waiting_soon() - ready);
-        let total = total.min(CLAIM_MAX);
+        let total = total.saturating_sub(self.coming).min(CLAIM_MAX);
         for (n, lane) in self.ranked.iter().map(|n| (*n, &self.lanes[*n])) {
             let free = lane.limit.saturating_sub(lane.running + lane.reserved);
-            let mut room = (free * chunk_of(lane) + ahead).saturating_sub(lane.waiting_soon());
+            let mut room =
+                (free * chunk_of(lane) + ahead).saturating_sub(lane.waiting_soon() + lane.coming);
             if self.order == Order::Weighted && self.lanes.len() > 1 {
                 // A lane's share, rounded up; what the others leave goes round with the next claim.
                 room = room.min((total * lane.weight).div_ceil(weights.max(1)));
@@ -265,10 +298,10 @@ impl<J: Waiting> Slots<J> {
             lanes = drawn.into_iter().map(|(_, lane)| lane).collect();
         }
         let total = total.min(lanes.iter().map(|(_, room)| room).sum());
-        let free = free.saturating_sub(ready);
+        let free = free.saturating_sub(ready + self.asked);
         let fits = |(n, room): &(usize, usize)| {
             let lane = &self.lanes[*n];
-            lane.running + lane.reserved + lane.waiting_soon() + room <= lane.limit
+            lane.running + lane.reserved + lane.waiting_soon() + lane.coming + room <= lane.limit
         };
         Wanted {
             all_start: total <= free && lanes.iter().all(fits),
@@ -288,22 +321,39 @@ impl<J: Waiting> Slots<J> {
     }
 
     /// A claim is under way that may fill free slots, until [`answered`](Self::answered).
-    pub(crate) fn ask(&mut self, wanted: &Wanted) {
-        self.asked = wanted.total.min(wanted.free);
-        for (n, room) in &wanted.lanes {
-            let lane = &mut self.lanes[*n];
-            lane.asked = lane
+    pub(crate) fn ask(&mut self, wanted: &Wanted) -> Ticket {
+        let lanes = wanted.lanes.iter().map(|(number, room)| {
+            let lane = &mut self.lanes[*number];
+            let free = lane
                 .limit
-                .saturating_sub(lane.running + lane.reserved)
-                .min(*room);
-        }
+                .saturating_sub(lane.running + lane.reserved + lane.asked);
+            let ticket = TicketLane {
+                number: *number,
+                jobs: (*room).min(wanted.total),
+                slots: free.min(*room),
+            };
+            lane.asked += ticket.slots;
+            lane.coming += ticket.jobs;
+            ticket
+        });
+        let ticket = Ticket {
+            lanes: lanes.collect(),
+            jobs: wanted.total,
+            slots: wanted.total.min(wanted.free),
+        };
+        self.asked += ticket.slots;
+        self.coming += ticket.jobs;
+        ticket
     }
 
-    /// What the claim brought has been added.
-    pub(crate) fn answered(&mut self) {
-        self.asked = 0;
-        for lane in &mut self.lanes {
-            lane.asked = 0;
+    /// What the claim brought is [expected](Self::expect) next, in the same step.
+    pub(crate) fn answered(&mut self, ticket: &Ticket) {
+        self.asked -= ticket.slots;
+        self.coming -= ticket.jobs;
+        for part in &ticket.lanes {
+            let lane = &mut self.lanes[part.number];
+            lane.asked -= part.slots;
+            lane.coming -= part.jobs;
         }
     }
 

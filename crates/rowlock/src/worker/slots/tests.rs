@@ -194,11 +194,11 @@ fn a_scan_and_a_claim_never_count_on_the_same_slot() {
     slots.add_lane(0, 1, 1, 1);
     let wanted = slots.wanted(Some(0), || 0.5);
     assert!(wanted.all_start);
-    slots.ask(&wanted);
+    let ticket = slots.ask(&wanted);
     assert_eq!(slots.reserve_free(0), 0, "the claim may fill it");
     slots.reserve(0);
     assert!(!slots.reservation_holds(0), "the claim may fill it");
-    slots.answered();
+    slots.answered(&ticket);
     assert!(slots.reservation_holds(0));
     let wanted = slots.wanted(Some(1), || 0.5);
     assert_eq!(
@@ -206,7 +206,7 @@ fn a_scan_and_a_claim_never_count_on_the_same_slot() {
         (0, false),
         "it is the scan's now"
     );
-    slots.ask(&wanted);
+    let _under_way = slots.ask(&wanted);
     assert!(
         slots.reservation_holds(0),
         "a later claim does not count on it"
@@ -275,4 +275,35 @@ fn a_claim_has_a_limit() {
     let wanted = slots.wanted(Some(4000), || 0.5);
     assert_eq!(wanted.total, CLAIM_MAX);
     assert!(wanted.all_start, "there is a slot for each of them");
+}
+
+proptest! {
+    /// Two claims under way never ask for more than one would that could bring all at once, and when they have brought nothing it is as
+    /// if they had not been.
+    #[test]
+    fn claims_under_way_count_as_if_they_had_brought_all(
+        limit in 1usize..200,
+        limits in proptest::array::uniform3(1usize..150),
+        waiting in proptest::array::uniform3(0usize..100),
+        ahead in 0usize..CLAIM_MAX,
+        strict in any::<bool>(),
+    ) {
+        let mut slots = Slots::<Job>::new(limit, if strict { Order::Strict } else { Order::Weighted });
+        for (l, jobs) in limits.into_iter().zip(waiting) {
+            let lane = slots.add_lane(0, l, 1, 1);
+            slots.add(lane, std::iter::repeat_n(ONE, jobs));
+        }
+        let alone = slots.wanted(Some(ahead), || 0.5);
+        let first = slots.ask(&alone);
+        let beside = slots.wanted(Some(ahead), || 0.5);
+        let second = slots.ask(&beside);
+        prop_assert!(alone.free + beside.free <= limit, "{alone:?} and {beside:?}");
+        // What one claim could not take for its bound, or for the share of a lane, is left for the second.
+        prop_assert!(alone.total + beside.total <= limit + ahead, "{alone:?} and {beside:?}");
+        prop_assert!(beside.total == 0 || !beside.all_start || alone.total + beside.total <= limit, "{alone:?} and {beside:?}");
+        prop_assert_eq!(slots.waiting_or_coming(), slots.waiting() + alone.total + beside.total);
+        slots.answered(&first);
+        slots.answered(&second);
+        prop_assert_eq!(slots.wanted(Some(ahead), || 0.5), alone);
+    }
 }

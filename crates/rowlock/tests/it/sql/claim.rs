@@ -692,7 +692,8 @@ async fn a_sweep_says_of_its_jobs_how_long_they_are_leased_whatever_it_finds_las
     enqueue(pg, 2).await;
     run(
         pg,
-        "update rowlock.job set lease_until = rowlock.clock() - interval '1 s', token = 5, crashes = 9 where id = (select min(id) from rowlock.job)",
+        "select rowlock.set_queue('default', '{\"retention\": \"0\"}');
+         update rowlock.job set lease_until = rowlock.clock() - interval '1 s', token = 5, crashes = 9 where id = (select min(id) from rowlock.job)",
     )
     .await;
     let end = "select payload ->> 'parked', (payload ->> 'lease_until')::timestamptz > rowlock.clock(), payload -> 'max_attempts', payload ->> 'mark' is not null \

@@ -155,7 +155,10 @@ fn steps() -> Vec<String> {
     let files = std::fs::read_dir(folder).expect("the migrations");
     let mut files: Vec<_> = files.map(|f| f.expect("a file").path()).collect();
     files.sort();
-    let read = |f: &std::path::PathBuf| std::fs::read_to_string(f).expect("a migration");
+    let read = |f: &std::path::PathBuf| {
+        let step = std::fs::read_to_string(f).expect("a migration");
+        step.replace("'@schema'", "'rowlock'")
+    };
     files.iter().map(read).collect()
 }
 
@@ -192,14 +195,28 @@ async fn every_older_version_becomes_as_a_new_one_and_keeps_its_jobs() {
             )
             .await;
         }
-        run(
-            &pg,
+        // Functions of those versions that are different now.
+        let functions = if older < 4 {
             "create function rowlock.ring(no integer, queue text, now timestamptz) returns void language sql as '';
              create function rowlock.sweep(from_queue text, want integer, worker bigint, token bigint, lease_ms integer default null, kinds text[] default null,
                                            overdue boolean default false) returns table (id bigint, cursor_at timestamptz[]) language sql as 'select 1::bigint, null::timestamptz[]';
              create function rowlock.complete_batch(queue text, ids bigint[], tokens bigint[], tids tid[] default null, results jsonb[] default null,
                                                     ran_ms integer[] default null, out done bigint[], out lost bigint[], out busy bigint[])
+               language sql as 'select ids, ids, ids'"
+        } else {
+            "create function rowlock.complete_batch(queue text, ids bigint[], tokens bigint[], tids tid[] default null, results jsonb[] default null,
+                                                    ran_ms integer[] default null, runs integer[] default null, marks bigint[] default null,
+                                                    out done bigint[], out lost bigint[], out busy bigint[])
                language sql as 'select ids, ids, ids';
+             create function rowlock.finish_untouched(queue text, tokens bigint[], tids tid[], runs integer[], marks bigint[]) returns boolean
+               language sql as 'select true'"
+        };
+        run(&pg, functions).await;
+        run(
+            &pg,
+            "create view rowlock.jobs as select id, queue, kind from rowlock.job;
+             create view public.mine as select kind from rowlock.jobs where queue = 'mail';
+             grant select on rowlock.jobs to pg_monitor;
              insert into rowlock.queue (name) values ('mail');
              insert into rowlock.job (queue, kind, payload) select 'mail', 'k', '{}' from generate_series(1, 3)",
         )
@@ -228,6 +245,13 @@ async fn every_older_version_becomes_as_a_new_one_and_keeps_its_jobs() {
             extra.is_empty() && missing.is_empty(),
             "from {older}: too much {extra:#?}, missing {missing:#?}"
         );
+        assert_eq!(
+            rows(&pg, "select kind from public.mine").await,
+            ["k", "k", "k"],
+            "from {older}: what somebody has built on a view"
+        );
+        let readable = "select has_table_privilege('pg_monitor', 'rowlock.jobs', 'select')";
+        assert_eq!(rows(&pg, readable).await, ["t"], "from {older}");
         assert_eq!(
             rows(&pg, "select kind from rowlock.claim('{mail}', 9)").await,
             ["k", "k", "k"],

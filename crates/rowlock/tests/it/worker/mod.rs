@@ -5,6 +5,7 @@ mod batches;
 mod cancel;
 mod enqueue;
 mod faults;
+mod flood;
 mod in_tx;
 mod kit;
 mod lease;
