@@ -199,7 +199,7 @@ CREATE FUNCTION rowlock.complete(queue text, ids bigint[], tokens bigint[], tids
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
 
-CREATE FUNCTION rowlock.complete_batch(queue text, ids bigint[], tokens bigint[], tids tid[] DEFAULT NULL::tid[], results jsonb[] DEFAULT NULL::jsonb[], ran_ms integer[] DEFAULT NULL::integer[], OUT done bigint[], OUT lost bigint[], OUT busy bigint[]) RETURNS record
+CREATE FUNCTION rowlock.complete_batch(queue text, ids bigint[], tokens bigint[], tids tid[] DEFAULT NULL::tid[], results jsonb[] DEFAULT NULL::jsonb[], ran_ms integer[] DEFAULT NULL::integer[], runs integer[] DEFAULT NULL::integer[], marks bigint[] DEFAULT NULL::bigint[], OUT done bigint[], OUT lost bigint[], OUT busy bigint[]) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
@@ -808,9 +808,9 @@ CREATE FUNCTION rowlock.stats(queue text DEFAULT NULL::text) RETURNS TABLE(name 
     SET work_mem TO '16MB'
     AS …;
 
-CREATE FUNCTION rowlock.stopped_at(queue_no integer, at timestamp with time zone, id bigint) RETURNS boolean
+CREATE FUNCTION rowlock.stopped_at(queue_no integer, worker bigint, at timestamp with time zone, id bigint) RETURNS boolean
     LANGUAGE sql
-    RETURN ((setval((('rowlock.cursor_at_'::text || (queue_no % 32)))::regclass, ((((EXTRACT(epoch FROM (at - '2000-01-01 00:00:00+00'::timestamp with time zone)) * (1000000)::numeric))::bigint << 8) | (((queue_no / 32) & 255))::bigint)) > 0) AND (setval((('rowlock.cursor_id_'::text || (queue_no % 32)))::regclass, id) > 0));
+    RETURN ((setval((('rowlock.cursor_at_'::text || (queue_no % 32)))::regclass, ((((((EXTRACT(epoch FROM (at - '2000-01-01 00:00:00+00'::timestamp with time zone)) * (1000000)::numeric))::bigint & '4503599627370495'::bigint) << 11) | ((worker & (7)::bigint) << 8)) | (((queue_no / 32) & 255))::bigint)) > 0) AND (setval((('rowlock.cursor_id_'::text || (queue_no % 32)))::regclass, id) > 0));
 
 CREATE FUNCTION rowlock.sweep(from_queue text, want integer, worker bigint, token bigint, lease_ms integer DEFAULT NULL::integer, kinds text[] DEFAULT NULL::text[], overdue boolean DEFAULT false) RETURNS TABLE(id bigint, tid tid, kind text, payload jsonb, run_at timestamp with time zone, rest record)
     LANGUAGE plpgsql SECURITY DEFINER

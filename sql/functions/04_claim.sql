@@ -65,13 +65,14 @@ begin
            limit most) s;
 end $$;
 
--- Says where claims of a queue may go on, in priority 0: see claim_batch. Sequences take numbers, so the time is one of microseconds since
--- 2000, and a mark of the queue, because queues share them. Like the next one it is inlined (so it has no SET clause): calling it would cost
--- more than what it does.
-create or replace function rowlock.stopped_at(queue_no integer, at timestamptz, id bigint) returns boolean
+-- Says where claims of a queue may go on, in priority 0, and who says so: see claim_batch. Sequences take numbers, so the time is one of
+-- microseconds since 2000 (52 bits, which lasts to 2142), three bits of the worker's number, and a mark of the queue, because queues share them. Like the next one it is inlined
+-- (so it has no SET clause): calling it would cost more than what it does.
+create or replace function rowlock.stopped_at(queue_no integer, worker bigint, at timestamptz, id bigint) returns boolean
   language sql volatile
   return setval(('rowlock.cursor_at_' || queue_no % 32)::regclass,
-                (extract(epoch from at - timestamptz '2000-01-01 00:00:00+00') * 1000000)::bigint << 8 | (queue_no / 32 & 255)) > 0
+                (((extract(epoch from at - timestamptz '2000-01-01 00:00:00+00') * 1000000)::bigint & 4503599627370495) << 11)
+                  | ((worker & 7) << 8) | (queue_no / 32 & 255)) > 0
          and setval(('rowlock.cursor_id_' || queue_no % 32)::regclass, id) > 0;
 
 -- What a transaction has written into the table of jobs, as a number: the table's file, which a rewrite of the table changes, and the transaction.
@@ -169,8 +170,9 @@ $$;
 -- Then one row with id null, whose payload says how the claim of that queue went: queue; clock, the database's time; parked, how many jobs
 -- were put away instead of returned (poison, expired, cancelled), in which case it is worth claiming again; more, whether it stopped
 -- for its own bound; caught_up, whether it came at least as far as the claim before it, and took all that it saw and may. If there are
--- jobs: lease_until and max_attempts, of those without a rest, and mark, by which complete_untouched knows what this claim has written (null where a history is kept). For who does not
--- follow: last_at and last_id, where the claim before it stopped. When rows were passed over that the jobs returned do not show: cursor_at and cursor_id,
+-- jobs: lease_until and max_attempts, of those without a rest, and mark, by which complete_untouched knows what this claim has written (null where a history is kept). For who
+-- follows: others, if the claim before it was another worker's (of eight, one passes for this one). For who does not: last_at and last_id, where the claim
+-- before it stopped. When rows were passed over that the jobs returned do not show: cursor_at and cursor_id,
 -- where it stopped in each priority. Queues that were not reached have none.
 create or replace function rowlock.claim_batch(
   queues       text[],
@@ -233,7 +235,7 @@ declare
   v_end_id    bigint[];
   v_follow    boolean;            -- whether to start where the last claim stopped, and say where this one does
   v_settled   boolean;
-  v_last      bigint;             -- where the last one stopped: microseconds since 2000, and the mark
+  v_last      bigint;             -- where the last one stopped: microseconds since 2000, who it was, and the mark
   v_last_at   timestamptz;
   v_last_id   bigint;
   v_ahead     boolean;            -- whether this one went further
@@ -290,8 +292,8 @@ begin
       v_last_at := null;
       if v_queue.no >= 0 then
         v_last := pg_sequence_last_value(('rowlock.cursor_at_' || v_queue.no % 32)::regclass);
-        if v_last & 255 = v_queue.no / 32 & 255 and v_last >> 8 > 0 then
-          v_last_at := timestamptz '2000-01-01 00:00:00+00' + (v_last >> 8) * interval '1 microsecond';
+        if v_last & 255 = v_queue.no / 32 & 255 and v_last >> 11 > 0 then
+          v_last_at := timestamptz '2000-01-01 00:00:00+00' + (v_last >> 11) * interval '1 microsecond';
           v_last_id := pg_sequence_last_value(('rowlock.cursor_id_' || v_queue.no % 32)::regclass);
           if v_last_at > v_now then
             v_last_at := null;  -- the clock was set back; what is written there means nothing
@@ -321,7 +323,7 @@ begin
       if v_turn and v_follow and v_look.seen between 100 and v_left and cardinality(v_look.take) = v_look.seen and v_look.clean
          and v_look.seen_ord[1] = 5 and v_look.seen_ord[v_look.seen] = 5
          and ((v_look.seen_at[1], v_look.seen_id[1]) > (v_last_at, v_last_id)) is not false then
-        perform rowlock.stopped_at(v_queue.no, v_look.seen_at[v_look.seen], v_look.seen_id[v_look.seen]);
+        perform rowlock.stopped_at(v_queue.no, worker, v_look.seen_at[v_look.seen], v_look.seen_id[v_look.seen]);
         raise exception 'the turn is over' using errcode = 'RL002';
       end if;
     exception
@@ -402,7 +404,7 @@ begin
     end loop;
     v_ahead := v_look.seen_ord[v_look.seen] = 5 and ((v_look.seen_at[v_look.seen], v_look.seen_id[v_look.seen]) > (v_last_at, v_last_id)) is not false;
     if v_follow and v_turn and v_settled and v_ahead and not v_over then
-      perform rowlock.stopped_at(v_queue.no, v_look.seen_at[v_look.seen], v_look.seen_id[v_look.seen]);
+      perform rowlock.stopped_at(v_queue.no, worker, v_look.seen_at[v_look.seen], v_look.seen_id[v_look.seen]);
     end if;
     payload := jsonb_build_object('queue', v_name, 'clock', v_now, 'parked', v_parked, 'more', v_visited >= v_visit_max,
       'caught_up', coalesce(v_take, '{}') = '{}' and (v_ahead or v_look.seen < v_visit or v_look.seen_ord[v_look.seen] > 5));
@@ -410,6 +412,9 @@ begin
     if v_left < v_wanted then
       payload := payload || jsonb_build_object('lease_until', v_lease, 'max_attempts', v_attempts,
         'mark', case when v_queue.retention = interval '0' then rowlock.mark(pg_current_xact_id_if_assigned()::xid) end);
+    end if;
+    if v_follow and v_last_at is not null and v_last >> 8 & 7 <> worker & 7 then
+      payload := payload || '{"others": true}';
     end if;
     if not v_follow and v_last_at is not null then
       payload := payload || jsonb_build_object('last_at', v_last_at, 'last_id', v_last_id);

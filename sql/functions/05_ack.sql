@@ -172,7 +172,7 @@ begin
     v_xid := (marks[n] & 4294967295)::text::xid;
     v_from := v_from + runs[n];
     delete from rowlock.job j
-     where j.ctid = any (v_run) and j.queue = complete_untouched.queue and j.token = v_token and j.xmin = v_xid and (j.xmax = 0 or j.xmax = j.xmin);
+     where j.ctid = any (v_run) and j.queue = complete_untouched.queue and j.token = v_token and v_token <> 0 and j.xmin = v_xid and (j.xmax = 0 or j.xmax = j.xmin);
     get diagnostics v_rows = row_count;
     if v_rows is distinct from runs[n] or rowlock.mark(v_xid) is distinct from marks[n] then
       raise exception 'some were touched' using errcode = 'RL001';
@@ -185,13 +185,15 @@ exception
 end $$;
 
 -- Finished with success: what the library calls where complete_untouched does not do. tids (the place of each, as claim_batch returned it), results
--- and ran_ms (how long the handler ran) may be null, and so may their elements.
+-- and ran_ms (how long the handler ran) may be null, and so may their elements. runs and marks are what workers of the version before this one say,
+-- who go on while the schema is newer; nothing is made of them.
 --
 -- The fast way: jobs are deleted by their places, if nobody has locked the row since the claim: locking them first would cost a second write-ahead
 -- record for each job. What this misses (an extend moved the row, somebody touched it) is looked up by id and locked; only what is missing there
 -- too is lost.
 create or replace function rowlock.complete_batch(
   queue text, ids bigint[], tokens bigint[], tids tid[] default null, results jsonb[] default null, ran_ms integer[] default null,
+  runs integer[] default null, marks bigint[] default null,
   out done bigint[], out lost bigint[], out busy bigint[]
 )
   language plpgsql volatile security definer

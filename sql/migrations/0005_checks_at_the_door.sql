@@ -38,13 +38,16 @@ alter table rowlock.job
   alter column payload type rowlock.job_payload,
   alter column run_at type rowlock.job_time;
 
--- complete_batch takes fewer arguments now: what it did for untouched jobs is a function of its own. Beside the old one, a call would mean either.
+-- Its statistics went with the old types.
+analyze rowlock.job;
+
+-- What they did is done by others now.
 do $$
 declare
   v_old regprocedure;
 begin
   for v_old in
-    select p.oid from pg_proc p where p.pronamespace = '@schema'::regnamespace and p.proname in ('complete_batch', 'finish_untouched')
+    select p.oid from pg_proc p where p.pronamespace = '@schema'::regnamespace and p.proname in ('finish_untouched', 'stopped_at')
   loop
     execute format('drop function %s', v_old);
   end loop;

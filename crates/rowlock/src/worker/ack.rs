@@ -1,5 +1,5 @@
-//! Acknowledgements: what handlers said, gathered and sent in one statement per queue and verb (two, if some of the jobs were touched since
-//! their claim).
+//! Acknowledgements: what handlers said, gathered and sent in one statement per queue and verb (two, if some of the jobs are known to be touched since
+//! their claim; and once more, the longer way, if some turn out to be).
 //!
 //! The next flush starts when the last returns, so batches size themselves and an idle queue pays no delay. An acknowledgement is
 //! kept until the database has answered it: a broken connection costs a repetition, and the fence makes that harmless. One bad item

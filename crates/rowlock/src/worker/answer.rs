@@ -58,6 +58,9 @@ pub(super) struct End {
     /// Of a claim: whether it came as far as the one before it, and left nothing on the way.
     #[serde(default)]
     pub(super) caught_up: bool,
+    /// Of a claim: whether the one before it was another worker's.
+    #[serde(default)]
+    others: bool,
     /// Where the one before it stopped.
     last_at: Option<Micros>,
     last_id: Option<i64>,
@@ -142,6 +145,11 @@ impl Answer {
 
     pub(super) fn more(&self) -> bool {
         self.parts.iter().any(|p| p.end.more)
+    }
+
+    /// Whether other workers claim jobs of these queues too.
+    pub(super) fn others(&self) -> bool {
+        self.parts.iter().any(|p| p.end.others)
     }
 
     /// Whether it was somebody else's turn to look.

@@ -127,8 +127,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// Most jobs to claim beyond the free slots (4000 by default). How many it really is follows the pace of the handlers: what
-    /// they finish in 50 ms, or in the time of two claims if those take longer; so none for long jobs.
+    /// Most jobs to claim beyond the free slots (6000 by default). How many it really is follows the pace of the handlers: what
+    /// they finish in 50 ms, or in the time of four claims if those take longer; so none for long jobs.
     pub fn ahead(mut self, at_most: usize) -> Self {
         self.config.ahead_max = at_most;
         self

@@ -33,8 +33,12 @@ const LANES_PER_CLAIM: usize = 64;
 const FLOOD: usize = 50;
 /// …in which the bell is disarmed so often, even if nobody is heard to ring: idle workers arm it again.
 const DISARM_EVERY: Duration = Duration::from_secs(1);
-/// A claim that brings so many asks for help.
+/// A claim that brings so many asks for help…
 const SPARE_FROM: usize = 500;
+/// …unless other workers have claimed jobs of the same queues within this time: they are help enough.
+const ALONE_FOR: Duration = Duration::from_secs(1);
+/// When only the spare has a claim under way for so long, another is sent beside it.
+const SPARE_WAITED_FOR: Duration = Duration::from_millis(100);
 /// With so many acknowledgements unsent, claiming more would only pile up.
 const UNSENT_MAX: usize = 20_000;
 
@@ -133,6 +137,7 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
     let mut rung = false;
     let mut rings = Rings::default();
     let mut disarmed: Option<Instant> = None;
+    let mut others: Option<Instant> = None;
     loop {
         if under_way.is_empty() {
             if let Some(after) = failed.take() {
@@ -154,8 +159,17 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
             brought = Brought::default();
             under_way.push(core.ask(Hand::Own(&link), room, look_back));
         }
+        let only_spare = under_way.iter().all(|asked| asked.spare);
         let (asked, rows) = tokio::select! {
             answered = first_answer(&mut under_way) => answered,
+            // Whatever becomes of that one, the own connection is there.
+            () = tokio::time::sleep(SPARE_WAITED_FOR), if only_spare => {
+                if let Some(mut room) = core.room_now(&mut pace) {
+                    room.wanted.all_start = false;
+                    under_way.push(core.ask(Hand::Own(&link), room, idle.look_back(Instant::now())));
+                }
+                continue;
+            }
             () = core.stopped.cancelled() => return,
         };
         let answer = rows.and_then(|rows| Answer::new(&core, rows, asked.token, asked.began));
@@ -193,8 +207,13 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
         } else {
             lock(&core.slots).answered(&asked.ticket);
             core.slot_freed.notify_waiters();
+            if answer.others() {
+                others = Some(Instant::now());
+            }
+            let alone = others.is_none_or(|at| at.elapsed() >= ALONE_FOR);
+            let spare = Some(&spare).filter(|_| jobs >= SPARE_FROM && alone);
             if all && failed.is_none() {
-                core.ask_more(&link, &spare, jobs, &mut pace, &mut under_way);
+                core.ask_more(&link, spare, &mut pace, &mut under_way);
             }
             Some(asked)
         };
@@ -236,7 +255,8 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
         if brought.jobs > 0 {
             idle.busy();
         }
-        let Some(asked) = last.filter(|_| under_way.is_empty()) else {
+        // Where one has failed, the others say nothing of what is left.
+        let Some(asked) = last.filter(|_| under_way.is_empty() && failed.is_none()) else {
             continue;
         };
         if brought.suspects == 0 && asked.all_start {
@@ -300,30 +320,27 @@ impl Core {
         })
     }
 
-    /// Sends claims for as much as there is room for now, without waiting for what they bring: one on the worker's own connection, and in
-    /// a flood one on the spare.
+    /// Sends claims for as much as there is room for now, without waiting for what they bring: one on the worker's own connection, and one
+    /// on the spare.
     fn ask_more<'a>(
         &'a self,
         own: &'a Link,
-        spare: &Spare,
-        brought: usize,
+        spare: Option<&Spare>,
         pace: &mut Pace,
         under_way: &mut Vec<Asked<'a>>,
     ) {
-        for on_spare in [false, true] {
-            let busy = under_way.iter().any(|asked| asked.spare == on_spare);
-            let hand = match on_spare {
-                _ if busy => continue,
-                false => Hand::Own(own),
-                true if brought >= SPARE_FROM => match spare.take() {
-                    Some(link) => Hand::Spare(link),
-                    None => continue,
-                },
-                true => continue,
-            };
-            let Some(room) = self.room_now(pace) else {
+        let is_free = |on_spare| !under_way.iter().any(|asked| asked.spare == on_spare);
+        let own = is_free(false).then_some(Hand::Own(own));
+        let spare = spare.filter(|_| is_free(true)).and_then(Spare::take);
+        for hand in own.into_iter().chain(spare.map(Hand::Spare)) {
+            // What may start at once counts on its slots: nobody else may fill them first.
+            if under_way.iter().any(|asked| asked.all_start) {
+                return;
+            }
+            let Some(mut room) = self.room_now(pace) else {
                 return;
             };
+            room.wanted.all_start &= under_way.is_empty();
             under_way.push(on_its_way(self.ask(hand, room, Duration::ZERO)));
         }
     }

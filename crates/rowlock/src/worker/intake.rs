@@ -49,7 +49,6 @@ impl Core {
                     for (priority, at, id) in part.jobs.iter().map(position) {
                         cursor.rewound(priority, at, id);
                     }
-                    self.rewinds.fetch_add(1, Relaxed);
                 }
                 Taken::Claimed { .. } | Taken::Swept { full: false } => {}
             }

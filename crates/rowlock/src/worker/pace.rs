@@ -12,6 +12,8 @@ const AHEAD_CLAIMS: u32 = 4;
 const AHEAD_MOST: Duration = Duration::from_secs(1);
 /// The pace is found within about this time when handlers are faster than was thought: until then a worker holds too few jobs…
 const RISES_WITHIN: Duration = Duration::from_millis(10);
+/// …though not in one leap: jobs that began together and end together are no pace…
+const RISES_FROM: f64 = 1000.0;
 /// …and when they are slower. A pause must not be taken for the end.
 const FALLS_WITHIN: Duration = Duration::from_millis(50);
 
@@ -52,7 +54,8 @@ impl Pace {
                     FALLS_WITHIN
                 };
                 let weight = (since.as_secs_f64() / within.as_secs_f64()).min(1.0);
-                self.per_second += (rate - self.per_second) * weight;
+                let most = (2.0 * self.per_second).max(RISES_FROM);
+                self.per_second = (self.per_second + (rate - self.per_second) * weight).min(most);
             }
             self.finished = finished;
             self.at = Some(now);
@@ -92,7 +95,33 @@ mod tests {
     fn the_pace_has_a_limit() {
         let (mut pace, now) = (Pace::new(1000), Instant::now());
         pace.ahead(0, now);
-        assert_eq!(pace.ahead(10_000_000, now + Duration::from_secs(1)), 1000);
+        for n in 1..20 {
+            let ahead = pace.ahead(10_000_000 * n, now + Duration::from_secs(n));
+            assert!(ahead <= 1000, "{ahead}");
+        }
+        assert_eq!(pace.ahead(200_000_000, now + Duration::from_secs(20)), 1000);
+    }
+
+    /// A hundred jobs of ten seconds that began together end together.
+    #[test]
+    fn a_lump_is_no_pace() {
+        let (mut pace, now) = (Pace::new(6000), Instant::now());
+        pace.ahead(0, now);
+        let ms = Duration::from_millis;
+        assert_eq!(pace.ahead(0, now + ms(10_000)), 0);
+        let most = (2..40)
+            .map(|n| pace.ahead(100, now + ms(10_000 + 2 * n)))
+            .max();
+        assert!(most <= Some(50), "{most:?}");
+    }
+
+    #[test]
+    fn the_pace_of_a_flood_is_found_soon() {
+        let (mut pace, now) = (Pace::new(6000), Instant::now());
+        pace.ahead(0, now);
+        let found =
+            (1..100).find(|n| pace.ahead(400 * n, now + Duration::from_millis(2 * n)) == 6000);
+        assert!(found.is_some_and(|n| n <= 15), "after {found:?} times 2 ms");
     }
 
     /// With a slow way to the database, one slot and quick handlers, one job was finished for each claim, for ever.

@@ -42,18 +42,24 @@ pub(super) async fn sweep_loop(core: Arc<Core>, spare: Spare) {
             () = core.stopping.cancelled() => return,
         }
         // A connection first: slots are held free during a scan, and must not wait for one.
-        let connected = async { core.live(&*spare.wait().await, "scan the queues").await };
-        tokio::select! {
-            live = connected => if live.is_err() { continue },
+        let connected = async {
+            let link = spare.wait().await;
+            core.live(&link, "scan the queues").await.map(|_| link)
+        };
+        let link = tokio::select! {
+            link = connected => match link {
+                Ok(link) => link,
+                Err(_) => continue,
+            },
             () = core.stopping.cancelled() => return,
-        }
+        };
         // Those that have room first: the wait for a slot must not keep them waiting.
         let mut full: Option<(Instant, Arc<Lane>)> = None;
         let mut turn = None;
         for lane in core.lanes() {
             let since = *swept.entry(lane.number).or_insert_with(Instant::now);
             if let Some(room) = core.room(&lane).await {
-                turn = turn.max(Some(core.scan(&spare, &lane, &room, &mut swept).await));
+                turn = turn.max(Some(core.scan(&link, &lane, &room, &mut swept).await));
             } else if full.as_ref().is_none_or(|(longest, _)| since < *longest) {
                 full = Some((since, lane));
             }
@@ -65,7 +71,7 @@ pub(super) async fn sweep_loop(core: Arc<Core>, spare: Spare) {
         if let Some((since, lane)) = full {
             if since.elapsed() >= OVERDUE || rand::random::<f64>() < 0.2 {
                 if let Some(room) = core.reserve(&lane).await {
-                    turn = turn.max(Some(core.scan(&spare, &lane, &room, &mut swept).await));
+                    turn = turn.max(Some(core.scan(&link, &lane, &room, &mut swept).await));
                 }
             }
         }
@@ -76,7 +82,7 @@ pub(super) async fn sweep_loop(core: Arc<Core>, spare: Spare) {
         if core.config.maintain && maintained.is_none_or(|at| at.elapsed() >= MAINTAIN_EVERY) {
             maintained = Some(Instant::now());
             tokio::select! {
-                kept = core.maintain(&spare) => if let Err(e) = kept {
+                kept = core.maintain(&link) => if let Err(e) = kept {
                     tracing::warn!(error = %e, "cannot keep house, will try again");
                 },
                 () = core.stopping.cancelled() => return,
@@ -89,7 +95,7 @@ impl Core {
     /// Scans one queue and remembers when. Returns whether it was, or may have been, this worker's turn.
     async fn scan(
         self: &Arc<Self>,
-        spare: &Spare,
+        link: &Link,
         lane: &Lane,
         room: &Room,
         swept: &mut HashMap<usize, Instant>,
@@ -97,9 +103,8 @@ impl Core {
         let overdue = swept
             .get(&lane.number)
             .is_some_and(|since| since.elapsed() >= OVERDUE);
-        let link = spare.wait().await;
         self.sweeping.store(true, SeqCst);
-        let result = self.sweep(&link, lane, room.slots, overdue).await;
+        let result = self.sweep(link, lane, room.slots, overdue).await;
         self.sweeping.store(false, SeqCst);
         if self.look_again.swap(false, SeqCst) {
             self.bell.notify_waiters();
@@ -204,10 +209,10 @@ impl Core {
         }
     }
 
-    async fn maintain(&self, spare: &Spare) -> Result<()> {
+    async fn maintain(&self, link: &Link) -> Result<()> {
         for row in self
             .look(
-                &*spare.wait().await,
+                link,
                 "keep house",
                 "select step, did, detail from rowlock.maintain()",
                 &[],

@@ -346,7 +346,7 @@ impl<J: Waiting> Slots<J> {
         ticket
     }
 
-    /// What the claim brought is [expected](Self::expect) next, in the same step.
+    /// The claim is over; what it brought is [expected](Self::expect) by now.
     pub(crate) fn answered(&mut self, ticket: &Ticket) {
         self.asked -= ticket.slots;
         self.coming -= ticket.jobs;

@@ -297,7 +297,8 @@ proptest! {
         let first = slots.ask(&alone);
         let beside = slots.wanted(Some(ahead), || 0.5);
         let second = slots.ask(&beside);
-        prop_assert!(alone.free + beside.free <= limit, "{alone:?} and {beside:?}");
+        let starts = |wanted: &Wanted| wanted.total.min(wanted.free);
+        prop_assert!(starts(&alone) + starts(&beside) <= limit, "{alone:?} and {beside:?}");
         // What one claim could not take for its bound, or for the share of a lane, is left for the second.
         prop_assert!(alone.total + beside.total <= limit + ahead, "{alone:?} and {beside:?}");
         prop_assert!(beside.total == 0 || !beside.all_start || alone.total + beside.total <= limit, "{alone:?} and {beside:?}");

@@ -66,7 +66,7 @@ async fn a_claim_may_start_where_the_last_one_stopped() {
     run(
         pg,
         "select setval(('rowlock.cursor_at_' || no % 32)::regclass, \
-           (extract(epoch from now() + interval '1 day' - timestamptz '2000-01-01 00:00:00+00') * 1000000)::bigint << 8 | (no / 32 & 255)) \
+           (extract(epoch from now() + interval '1 day' - timestamptz '2000-01-01 00:00:00+00') * 1000000)::bigint << 11 | (no / 32 & 255)) \
          from rowlock.queue where name = 'default'",
     )
     .await;
@@ -260,4 +260,36 @@ async fn who_looks_behind_the_others_waits_for_nobody() {
         number(pg, "select count(id) from rowlock.claim(n => 200)").await,
         150
     );
+}
+
+/// A worker that is alone may claim on two connections; one that is not need not.
+#[tokio::test]
+async fn a_claim_says_whether_the_one_before_it_was_another_workers() {
+    let own = installed().await;
+    let pg = &own.pg;
+    let claim = |worker: i64, follow: bool| {
+        format!(
+            "select coalesce(payload ->> 'others', 'no') from rowlock.claim_batch('{{default}}', '{{100}}', 100, {worker}, 99, follow => '{{{follow}}}', \
+             after_at => array_fill('2020-01-01'::timestamptz, array[9]), after_id => array_fill(0::bigint, array[9])) where id is null"
+        )
+    };
+    for (worker, follow, others) in [
+        (7, true, "no"), // there was none before it
+        (7, true, "no"), // its own
+        (8, true, "true"),
+        (8, true, "no"),
+        (7, false, "no"), // who does not follow does not ask
+        (8, true, "no"),  // nor does it say where it stopped
+        (7, true, "true"),
+    ] {
+        enqueue(pg, 1).await;
+        assert_eq!(
+            one(pg, &claim(worker, follow)).await,
+            others,
+            "{worker} {follow}"
+        );
+    }
+    let ahead = "select pg_sequence_last_value(('rowlock.cursor_at_' || no % 32)::regclass) >> 11 \
+                 <= extract(epoch from now() - timestamptz '2000-01-01 00:00:00+00') * 1000000 from rowlock.queue where name = 'default'";
+    assert_eq!(one(pg, ahead).await, "t", "the time is told from the rest");
 }

@@ -204,7 +204,8 @@ async fn every_older_version_becomes_as_a_new_one_and_keeps_its_jobs() {
                                                     ran_ms integer[] default null, out done bigint[], out lost bigint[], out busy bigint[])
                language sql as 'select ids, ids, ids'"
         } else {
-            "create function rowlock.complete_batch(queue text, ids bigint[], tokens bigint[], tids tid[] default null, results jsonb[] default null,
+            "create function rowlock.stopped_at(queue_no integer, at timestamptz, id bigint) returns boolean language sql as 'select true';
+             create function rowlock.complete_batch(queue text, ids bigint[], tokens bigint[], tids tid[] default null, results jsonb[] default null,
                                                     ran_ms integer[] default null, runs integer[] default null, marks bigint[] default null,
                                                     out done bigint[], out lost bigint[], out busy bigint[])
                language sql as 'select ids, ids, ids';

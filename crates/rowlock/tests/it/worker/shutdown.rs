@@ -252,7 +252,7 @@ async fn drain_also_works_what_lies_behind_the_place_where_others_stopped() {
     };
     bench.enqueue_all(notes(50)).await;
     drain(50).await;
-    let place = "select max(pg_sequence_last_value(('rowlock.cursor_at_' || n)::regclass)) > 256 from generate_series(0, 31) n";
+    let place = "select max(pg_sequence_last_value(('rowlock.cursor_at_' || n)::regclass)) > 2048 from generate_series(0, 31) n";
     assert_eq!(
         bench.text(place).await,
         "true",
