@@ -49,6 +49,8 @@ impl Core {
                     for (priority, at, id) in part.jobs.iter().map(position) {
                         cursor.rewound(priority, at, id);
                     }
+                    // In a flood claims are always under way, and would move it forward over the rest.
+                    self.rewinds.fetch_add(1, Relaxed);
                 }
                 Taken::Claimed { .. } | Taken::Swept { full: false } => {}
             }
