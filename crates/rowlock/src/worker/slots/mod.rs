@@ -327,10 +327,11 @@ impl<J: Waiting> Slots<J> {
             let free = lane
                 .limit
                 .saturating_sub(lane.running + lane.reserved + lane.asked);
+            let jobs = (*room).min(wanted.total);
             let ticket = TicketLane {
                 number: *number,
-                jobs: (*room).min(wanted.total),
-                slots: free.min(*room),
+                jobs,
+                slots: free.min(jobs),
             };
             lane.asked += ticket.slots;
             lane.coming += ticket.jobs;

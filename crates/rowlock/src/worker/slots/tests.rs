@@ -277,6 +277,15 @@ fn a_claim_has_a_limit() {
     assert!(wanted.all_start, "there is a slot for each of them");
 }
 
+#[test]
+fn what_a_claim_cannot_fill_is_free_for_a_scan() {
+    let mut slots = Slots::<Job>::new(2 * CLAIM_MAX, Order::Weighted);
+    let lane = slots.add_lane(0, 2 * CLAIM_MAX, 1, 1);
+    let wanted = slots.wanted(None, || 0.5);
+    slots.ask(&wanted);
+    assert_eq!(slots.reserve_free(lane), CLAIM_MAX / 2);
+}
+
 proptest! {
     /// Two claims under way never ask for more than one would that could bring all at once, and when they have brought nothing it is as
     /// if they had not been.

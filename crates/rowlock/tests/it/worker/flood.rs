@@ -2,7 +2,7 @@
 
 use rowlock::Ctx;
 
-use super::kit::{Bench, Note, SOON, Tally, start, within};
+use super::kit::{Bench, Note, SOON, Tally, note, start, within};
 
 const JOBS: usize = 25_000;
 
@@ -95,4 +95,48 @@ async fn claims_that_fail_in_a_flood_leave_nothing_behind() {
         "some have failed"
     );
     within(SOON, "the worker stops", worker.shutdown()).await;
+}
+
+/// More jobs come up behind the cursor than a full scan has room for: it sets the cursor back, and the claim that is under way must not move it
+/// forward again. In a flood there is always one, and the rest would wait for as many scans as it takes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_scan_has_no_room_for_is_left_to_the_claims() {
+    const LATE: i64 = 10_000;
+    let bench = Bench::new().await;
+    let sql = async |sql: &str| bench.sql.batch_execute(sql).await.expect("it can be done");
+    let held_up = "if claim_batch.turn then perform pg_advisory_xact_lock_shared(42); end if"; // not what a scan claims
+    around_claims(&bench, "null", held_up).await;
+    sql("select pg_advisory_lock(42)").await;
+    bench.without_sweeps().await;
+    bench.enqueue(note(0)).await;
+    enqueue_long_due(&bench).await;
+    let ran = Tally::new();
+    let tally = ran.clone();
+    // More slots than a claim asks for: a scan beside it has some.
+    let worker = bench.worker().concurrency(2000);
+    let worker = start(worker.handle(move |job: Note, _: Ctx| {
+        tally.add(job.n);
+        async {}
+    }))
+    .await;
+    let claiming = "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'advisory'";
+    bench
+        .until(SOON, "a claim is under way", claiming, "1")
+        .await;
+    sql(&format!(
+        "insert into rowlock.job (queue, kind, payload, created_at, run_at)
+         select 'default', 'note', jsonb_build_object('n', -n), now() - interval '60 days', now() - interval '60 days' from generate_series(1, {LATE}) n"
+    ))
+    .await;
+    sql("select pg_advisory_unlock(hashtextextended('rowlock sweep default', 0))").await;
+    ran.reach(1).await;
+    bench.without_sweeps().await;
+    let left =
+        "select count(*) from rowlock.job where run_at < now() - interval '45 days' and token = 0";
+    let left = bench.number(left).await;
+    assert!(left > 0, "scans found all: this shows nothing");
+
+    sql("select pg_advisory_unlock(42)").await;
+    ran.reach(1 + JOBS + LATE as usize).await;
+    bench.finish(&worker).await;
 }
