@@ -134,7 +134,7 @@ $$;
 -- removed yet, and when some long transaction holds vacuum back, those are all jobs finished since it began: 8.7k, 3.1k,
 -- 2.0k jobs/s in three rounds of 100k, against 67k, 66k, 78k with one. A cursor is only a hint; what lies behind it (rows
 -- that committed late, released rows, expired leases) is found by full scans (07_sweep.sql). look_back_ms moves the
--- start back a little, for rows whose transactions commit out of order.
+-- start back a little, for rows whose transactions commit out of order; and who looks further back may visit more of what is leased.
 --
 -- With `follow` (for each queue) a claim starts where the last one of the same queue stopped, whoever made it, if that is further:
 -- else each of n workers walks over what the other n - 1 have taken. That place, of priority 0 only, is kept in two sequences outside of
@@ -253,7 +253,7 @@ begin
     v_wanted := v_left;
     v_queue := rowlock.ensure_queue(v_name);
     v_visit := greatest(v_left, 100);
-    v_visit_max := greatest(2000, 2 * v_left);
+    v_visit_max := greatest(2000, 2 * v_left, 50 * look_back_ms);
     v_visited := 0;
     v_parked := 0;
     v_end_at := null;

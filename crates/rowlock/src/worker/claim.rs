@@ -213,7 +213,7 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
             let alone = others.is_none_or(|at| at.elapsed() >= ALONE_FOR);
             let spare = Some(&spare).filter(|_| jobs >= SPARE_FROM && alone);
             if all && failed.is_none() {
-                core.ask_more(&link, spare, &mut pace, &mut under_way);
+                core.ask_more(&link, spare, &mut pace, &mut idle, &mut under_way);
             }
             Some(asked)
         };
@@ -327,6 +327,7 @@ impl Core {
         own: &'a Link,
         spare: Option<&Spare>,
         pace: &mut Pace,
+        idle: &mut Idle,
         under_way: &mut Vec<Asked<'a>>,
     ) {
         let is_free = |on_spare| !under_way.iter().any(|asked| asked.spare == on_spare);
@@ -341,7 +342,8 @@ impl Core {
                 return;
             };
             room.wanted.all_start &= under_way.is_empty();
-            under_way.push(on_its_way(self.ask(hand, room, Duration::ZERO)));
+            let look_back = idle.look_back_in_flood(Instant::now());
+            under_way.push(on_its_way(self.ask(hand, room, look_back)));
         }
     }
 

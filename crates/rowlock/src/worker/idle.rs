@@ -20,6 +20,9 @@ const QUIET_AFTER: Duration = Duration::from_millis(8);
 const LOOK_BACK: Duration = Duration::from_millis(50);
 /// …and so often a busy worker looks back for them.
 const LOOK_BACK_EVERY: Duration = Duration::from_millis(20);
+/// In a flood, where each look sees all that is leased, it does so more rarely, and each time to where it did before, and a little further: most of
+/// that is finished by then, and what was passed over is among the first that it sees.
+const FLOOD_LOOK_BACK_EVERY: Duration = Duration::from_millis(100);
 /// In a quiet queue there is time to look further.
 const LOOK_FAR_BACK: Duration = Duration::from_secs(1);
 /// How long one arming lasts. A dead worker's lapses by itself.
@@ -81,6 +84,8 @@ pub(super) struct Idle {
     /// When there was a flood.
     flooded: Option<Instant>,
     looked_back: Option<Instant>,
+    /// When it did in a flood.
+    gleaned: Option<Instant>,
 }
 
 impl Idle {
@@ -92,6 +97,7 @@ impl Idle {
             checked: false,
             flooded: None,
             looked_back: None,
+            gleaned: None,
         }
     }
 
@@ -237,16 +243,31 @@ impl Idle {
     /// long wait.
     pub(super) fn look_back(&mut self, now: Instant) -> Duration {
         let far = self.is_quiet(now);
+        let in_flood = self.look_back_in_flood(now);
         let lately = self
             .looked_back
             .is_some_and(|at| now.duration_since(at) < LOOK_BACK_EVERY);
         // While it spins it looks again soon.
         if lately && matches!(self.phase, Phase::Spinning { .. }) {
-            return Duration::ZERO;
+            return in_flood;
         }
         self.looked_back = Some(now);
         self.checked = far;
-        if far { LOOK_FAR_BACK } else { LOOK_BACK }
+        in_flood.max(if far { LOOK_FAR_BACK } else { LOOK_BACK })
+    }
+
+    /// The same for a claim that follows one that brought all it was asked for.
+    pub(super) fn look_back_in_flood(&mut self, now: Instant) -> Duration {
+        let Some(flooded) = self.flooded else {
+            return Duration::ZERO;
+        };
+        let before = self.gleaned.map_or(LOOK_BACK, |at| now.duration_since(at));
+        let over = now.duration_since(flooded) >= FLOOD_FOR;
+        if over || self.gleaned.is_some() && before < FLOOD_LOOK_BACK_EVERY {
+            return Duration::ZERO;
+        }
+        self.gleaned = Some(now);
+        LOOK_FAR_BACK.min(before + LOOK_BACK)
     }
 }
 
@@ -405,6 +426,32 @@ mod tests {
         assert_eq!(idle.look_back(now), LOOK_FAR_BACK);
         idle.busy();
         assert_eq!(idle.look_back(now), LOOK_BACK, "the next may be the last");
+    }
+
+    #[test]
+    fn in_a_flood_it_looks_back_to_where_it_did_before() {
+        let (mut idle, mut now) = (Idle::new(POLL), Instant::now());
+        assert_eq!(idle.look_back_in_flood(now), Duration::ZERO, "no flood");
+        idle.flooded(now);
+        assert!(idle.look_back_in_flood(now) >= LOOK_BACK, "the first time");
+        for passed in [FLOOD_LOOK_BACK_EVERY, FLOOD_LOOK_BACK_EVERY * 3] {
+            now += FLOOD_LOOK_BACK_EVERY / 2;
+            assert_eq!(idle.look_back_in_flood(now), Duration::ZERO, "too soon");
+            now += passed - FLOOD_LOOK_BACK_EVERY / 2;
+            assert_eq!(idle.look_back_in_flood(now), passed + LOOK_BACK);
+        }
+        idle.look_back(now);
+        now += FLOOD_LOOK_BACK_EVERY;
+        let ordinary = idle.look_back(now);
+        assert_eq!(
+            ordinary,
+            FLOOD_LOOK_BACK_EVERY + LOOK_BACK,
+            "whoever asks next"
+        );
+        now += LOOK_FAR_BACK * 2;
+        assert_eq!(idle.look_back_in_flood(now), LOOK_FAR_BACK, "no further");
+        now += FLOOD_FOR;
+        assert_eq!(idle.look_back_in_flood(now), Duration::ZERO, "it is over");
     }
 
     /// Who comes before the bell is armed waits for no longer than this.

@@ -282,7 +282,7 @@ fn what_a_claim_cannot_fill_is_free_for_a_scan() {
     let mut slots = Slots::<Job>::new(2 * CLAIM_MAX, Order::Weighted);
     let lane = slots.add_lane(0, 2 * CLAIM_MAX, 1, 1);
     let wanted = slots.wanted(None, || 0.5);
-    slots.ask(&wanted);
+    let _ = slots.ask(&wanted);
     assert_eq!(slots.reserve_free(lane), CLAIM_MAX / 2);
 }
 

@@ -140,3 +140,35 @@ async fn what_a_scan_has_no_room_for_is_left_to_the_claims() {
     ran.reach(1 + JOBS + LATE as usize).await;
     bench.finish(&worker).await;
 }
+
+/// Jobs become visible behind the cursor when their transaction takes longer than those of others. In a flood nobody waits for a scan to find
+/// them: a look back now and then does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_committed_late_is_found_while_the_flood_goes_on() {
+    let bench = Bench::new().await;
+    bench.without_sweeps().await;
+    // A dozen claims on each of two connections, and all jobs have just become due for as long as it takes.
+    around_claims(&bench, "perform pg_sleep(0.1)", "null").await;
+    let now = bench.text("select now()").await;
+    let sql = format!(
+        "create or replace function rowlock.clock() returns timestamptz language sql volatile parallel safe return timestamptz '{now}';
+         insert into rowlock.job (queue, kind, payload, created_at, run_at)
+         select 'default', 'note', jsonb_build_object('n', n), '{now}', '{now}' from generate_series(1, {JOBS}) n"
+    );
+    bench.sql.batch_execute(&sql).await.expect("they are there");
+    let ran = Tally::new();
+    let tally = ran.clone();
+    let worker = start(bench.worker().handle(move |job: Note, _: Ctx| {
+        tally.add(job.n);
+        async {}
+    }))
+    .await;
+    ran.reach(3000).await;
+    let late = "insert into rowlock.job (queue, kind, payload, created_at, run_at)
+                select 'default', 'note', '{\"n\": 0}', at, at from (select rowlock.clock() - interval '1 ms' as at) late";
+    bench.sql.batch_execute(late).await.expect("it is there");
+    let all = ran.reach(JOBS + 1).await;
+    let after = all.iter().rev().position(|n| *n == 0).expect("it ran");
+    assert!(after > 5000, "only {after} of the flood ran after it");
+    bench.finish(&worker).await;
+}
