@@ -318,7 +318,8 @@ begin
 end $$;
 
 -- Makes the rows of queues that have live jobs but no row: jobs that came by COPY, or beside a transaction that rolled back
--- (see ensure_queue). Jumps from one queue to the next in the claim index. Returns how many it made; after max_ms it leaves
+-- (see ensure_queue). Looks between the names that have one, so that it never walks over the jobs of a queue, or over what they
+-- leave behind until vacuum comes: with 300,000 dead rows it took 150 ms. Returns how many it made; after max_ms it leaves
 -- the rest to the next call, which begins somewhere else in the alphabet, so that all have their turn.
 create or replace function rowlock.heal_queues(max_ms integer default 500) returns bigint
   language plpgsql volatile security definer
@@ -333,6 +334,8 @@ declare
   c_began constant timestamptz := clock_timestamp();
   v_start text;
   v_last  text;
+  v_next  text;                   -- the next name that has a row,
+  v_found text;                   -- and one before it that has none
   v_made  bigint := 0;
   v_round integer := 1;
 begin
@@ -341,21 +344,25 @@ begin
   v_start := coalesce(v_start, '');
   v_last := v_start;
   loop
-    select j.queue into v_last from rowlock.job j where j.queue > v_last order by j.queue limit 1;
+    select q.name into v_next from rowlock.queue q where q.name > v_last order by q.name limit 1;
+    if v_next is null then
+      select j.queue into v_found from rowlock.job j where j.queue > v_last order by j.queue limit 1;
+    else
+      select j.queue into v_found from rowlock.job j where j.queue > v_last and j.queue < v_next order by j.queue limit 1;
+    end if;
+    -- The lock is that of ensure_queue: whoever holds it makes the row, and an insert would wait for that transaction's end.
+    if v_found is not null and pg_try_advisory_xact_lock(hashtextextended('@schema' || ' queue ' || v_found, 0)) then
+      insert into rowlock.queue (name) values (v_found) on conflict do nothing;
+      if found then
+        perform pg_notify('@schema', 'queue ' || v_found);
+        v_made := v_made + 1;
+      end if;
+    end if;
+    v_last := coalesce(v_found, v_next);
     if v_last is null then
       exit when v_round = 2;
       v_round := 2;
       v_last := '';
-      continue;
-    end if;
-    -- The lock is that of ensure_queue: whoever holds it makes the row, and an insert would wait for that transaction's end.
-    if not exists (select from rowlock.queue q where q.name = v_last)
-       and pg_try_advisory_xact_lock(hashtextextended('@schema' || ' queue ' || v_last, 0)) then
-      insert into rowlock.queue (name) values (v_last) on conflict do nothing;
-      if found then
-        perform pg_notify('@schema', 'queue ' || v_last);
-        v_made := v_made + 1;
-      end if;
     end if;
     exit when v_round = 2 and v_last >= v_start;
     exit when v_made >= 1000 or clock_timestamp() > c_began + make_interval(secs => max_ms / 1000.0);

@@ -353,6 +353,34 @@ async fn maintenance_from_many_sessions_at_once_is_done_and_fails_nowhere() {
 }
 
 #[tokio::test]
+async fn queues_without_a_row_are_found_among_those_with_one() {
+    let own = installed().await;
+    let pg = &own.pg;
+    for known in ["", "{b}", "{b,d,f}", "{a,g}"] {
+        run(
+            pg,
+            &format!(
+                "truncate rowlock.queue; delete from rowlock.job;
+                 select rowlock.ensure_queue(q) from unnest(nullif('{known}', '')::text[]) q;
+                 insert into rowlock.job (queue, kind, payload) select q, 'k', '{{}}' from unnest('{{a,b,bb,c,d,e,g,g2}}'::text[]) q"
+            ),
+        )
+        .await;
+        let before = number(pg, "select count(*) from rowlock.queue").await;
+        let made = number(pg, "select rowlock.heal_queues()").await;
+        let names = one(
+            pg,
+            "select string_agg(distinct j.queue, ' ') from rowlock.job j join rowlock.queue q on q.name = j.queue",
+        )
+        .await;
+        assert_eq!(names, "a b bb c d e g g2", "of {known}");
+        let all = number(pg, "select count(*) from rowlock.queue").await;
+        assert_eq!(before + made, all, "of {known}");
+        assert_eq!(number(pg, "select rowlock.heal_queues()").await, 0);
+    }
+}
+
+#[tokio::test]
 async fn a_step_that_fails_does_not_stop_the_others() {
     let own = installed().await;
     let pg = &own.pg;
