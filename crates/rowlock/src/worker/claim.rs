@@ -23,7 +23,7 @@ use super::pace::Pace;
 use super::rings::{Noise, Rings};
 use super::run::fill_slots;
 use super::slots::{Ticket, Wanted};
-use super::spare::{Spare, SpareLink};
+use super::spare::{Company, Spare, SpareLink};
 use crate::db::{Link, Micros};
 use crate::error::Result;
 
@@ -33,10 +33,8 @@ const LANES_PER_CLAIM: usize = 64;
 const FLOOD: usize = 50;
 /// …in which the bell is disarmed so often, even if nobody is heard to ring: idle workers arm it again.
 const DISARM_EVERY: Duration = Duration::from_secs(1);
-/// A claim that brings so many asks for help…
+/// A claim that brings so many asks for help, unless other workers are help enough.
 const SPARE_FROM: usize = 500;
-/// …unless other workers have claimed jobs of the same queues within this time: they are help enough.
-const ALONE_FOR: Duration = Duration::from_secs(1);
 /// When only the spare has a claim under way for so long, another is sent beside it.
 const SPARE_WAITED_FOR: Duration = Duration::from_millis(100);
 /// With so many acknowledgements unsent, claiming more would only pile up.
@@ -137,7 +135,7 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
     let mut rung = false;
     let mut rings = Rings::default();
     let mut disarmed: Option<Instant> = None;
-    let mut others: Option<Instant> = None;
+    let mut company = Company::default();
     loop {
         if under_way.is_empty() {
             if let Some(after) = failed.take() {
@@ -207,11 +205,9 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
         } else {
             lock(&core.slots).answered(&asked.ticket);
             core.slot_freed.notify_waiters();
-            if answer.others() {
-                others = Some(Instant::now());
-            }
-            let alone = others.is_none_or(|at| at.elapsed() >= ALONE_FOR);
-            let spare = Some(&spare).filter(|_| jobs >= SPARE_FROM && alone);
+            company.claimed(jobs, answer.others(), Instant::now());
+            let needed = jobs >= SPARE_FROM && company.is_alone(Instant::now());
+            let spare = Some(&spare).filter(|_| needed);
             if all && failed.is_none() {
                 core.ask_more(&link, spare, &mut pace, &mut idle, &mut under_way);
             }

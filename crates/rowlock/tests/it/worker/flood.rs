@@ -40,11 +40,12 @@ async fn enqueue_long_due(bench: &Bench) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_connections_claim_and_each_job_runs_once() {
     let bench = Bench::new().await;
+    bench.without_sweeps().await;
     let told = "create table public.claims (pid integer, jobs bigint)";
     bench.sql.batch_execute(told).await.unwrap();
     // Claims that take a while: the handlers are faster than one connection.
     let (before, after) = (
-        "perform pg_sleep(0.1)",
+        "perform pg_sleep(0.03)",
         "insert into public.claims select pg_backend_pid(), count(*) from rowlock.job j where j.token = claim_batch.token",
     );
     around_claims(&bench, before, after).await;
