@@ -183,6 +183,16 @@ CREATE FUNCTION rowlock.claim_batch(queues text[], wants integer[], want integer
     SET lock_timeout TO '200ms'
     AS …;
 
+CREATE FUNCTION rowlock.claim_fresh(queue text, n integer, worker bigint, token bigint, lease_ms integer DEFAULT NULL::integer, kinds text[] DEFAULT NULL::text[], after_at timestamp with time zone[] DEFAULT NULL::timestamp with time zone[]) RETURNS TABLE(id bigint, tid tid, kind text, payload jsonb, run_at timestamp with time zone, rest record)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_sort TO 'off'
+    SET jit TO 'off'
+    AS …;
+
 CREATE FUNCTION rowlock.clear_history(source regclass, archive regclass, condition text, from_at timestamp with time zone, to_at timestamp with time zone, queues text[]) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'

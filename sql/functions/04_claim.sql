@@ -426,6 +426,77 @@ begin
   end loop;
 end $$;
 
+-- What a worker asks first when somebody has rung: takes up to n jobs of one queue that have become due within the last second, in one statement.
+-- What came before that, or is in any way unusual, it leaves alone: claim_batch follows in any case. On an idle server each statement counts, and
+-- claim_batch, which knows all cases, takes 0.9 ms there for one job; this takes 0.4.
+--
+-- It locks the rows that it takes, so it needs no turn and is in nobody's way; and since nobody else can change them then, it need not look at
+-- them again. after_at, if not null, are nine times, as of claim_batch. Returns rows as claim_batch does.
+create or replace function rowlock.claim_fresh(
+  queue text, n integer, worker bigint, token bigint, lease_ms integer default null, kinds text[] default null, after_at timestamptz[] default null
+) returns table (id bigint, tid tid, kind text, payload jsonb, run_at timestamptz, rest record)
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan
+  set enable_seqscan = off
+  set enable_bitmapscan = off
+  set enable_sort = off
+  set jit = off
+as $$
+#variable_conflict use_column
+declare
+  c_priority constant smallint[] := '{4,3,2,1,0,-1,-2,-3,-4}';
+  v_now   timestamptz := rowlock.clock();
+  v_lease timestamptz;
+  v_queue rowlock.queue;
+  v_rows  integer;
+begin
+  perform set_config('synchronous_commit', 'off', true);
+  if claim_fresh.token is null or claim_fresh.token = 0 then
+    perform rowlock.refuse('token', claim_fresh.token::text, 'is no token: make a random number for each claim');
+  elsif n is null or n not between 1 and 1000 then
+    perform rowlock.refuse('n', n::text, 'must be a number from 1 to 1000');
+  end if;
+  payload := jsonb_build_object('queue', claim_fresh.queue, 'clock', v_now, 'parked', 0, 'more', false);
+  select q.* into v_queue from rowlock.queue q where q.name = claim_fresh.queue;
+  if v_queue.paused is distinct from false or v_queue.kinds <> '{}' then
+    return next;
+    return;
+  end if;
+  v_lease := v_now + make_interval(secs => coalesce(claim_fresh.lease_ms, v_queue.lease_ms) / 1000.0);
+  return query
+    update rowlock.job j
+       set lease_until = v_lease, claimed_at = v_now, token = claim_fresh.token, lease_by = worker, attempt = j.attempt + 1
+     where j.ctid = any (array(
+       select l.ctid
+         from unnest(c_priority, after_at) as c (priority, at),
+              lateral (
+                select f.ctid
+                  from rowlock.job f
+                 where f.queue = claim_fresh.queue and f.priority = c.priority
+                   and f.run_at >= greatest(c.at, v_now - interval '1 s') and f.run_at <= v_now
+                   and f.lease_until = '-infinity' and (claim_fresh.kinds is null or f.kind = any (claim_fresh.kinds))
+                   and f.cancel_at is null and (f.expires_at is null or f.expires_at > v_now)
+                 order by f.run_at, f.id
+                 limit n
+                   for update skip locked
+              ) l
+        limit n))
+    returning j.id, j.ctid, j.kind::text, j.payload::jsonb, j.run_at::timestamptz,
+      case
+        when j.attempt > 1 or j.priority <> 0 or j.failures > 0 or j.created_at <> j.run_at
+          or num_nonnulls(j.max_attempts, j.timeout_ms, j.tags, j.metadata, j.trace) > 0
+        then row(j.priority::smallint, j.attempt, j.failures, j.crashes, coalesce(j.max_attempts, v_queue.max_attempts),
+                 j.created_at, j.timeout_ms, j.tags, j.metadata, j.trace)
+      end;
+  get diagnostics v_rows = row_count;
+  if v_rows > 0 then
+    payload := payload || jsonb_build_object('lease_until', v_lease, 'max_attempts', v_queue.max_attempts,
+      'mark', case when v_queue.retention = interval '0' then rowlock.mark(pg_current_xact_id_if_assigned()::xid) end);
+  end if;
+  return next;
+end $$;
+
 -- The simple form, for people and for workers in other languages:
 --   select * from rowlock.claim('{mail,default}', 10)
 -- Give complete or fail the queue, id and token of what it returns. Call it in a transaction of its own (autocommit).

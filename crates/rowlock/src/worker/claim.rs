@@ -24,7 +24,7 @@ use super::rings::{Noise, Rings};
 use super::run::fill_slots;
 use super::slots::{Ticket, Wanted};
 use super::spare::{Company, Spare, SpareLink};
-use crate::db::{Link, Micros};
+use crate::db::{Link, Micros, Param};
 use crate::error::Result;
 
 /// Queues in one claim statement; more of them are asked in turn.
@@ -40,6 +40,10 @@ const SPARE_WAITED_FOR: Duration = Duration::from_millis(100);
 /// With so many acknowledgements unsent, claiming more would only pile up.
 const UNSENT_MAX: usize = 20_000;
 
+/// Jobs that are taken at once when somebody has rung, before a claim looks at everything.
+const FRESH_MAX: usize = 10;
+
+const SQL_FRESH: &str = "select * from rowlock.claim_fresh($1, $2, $3, $4, $5, $6, $7)";
 const SQL: &str =
     "select * from rowlock.claim_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
 
@@ -47,6 +51,8 @@ const SQL: &str =
 struct Asked<'a> {
     /// Whether it is on the spare connection.
     spare: bool,
+    /// Whether it only looks at what has just become due.
+    fresh: bool,
     /// Whether all that was asked for could start at once.
     all_start: bool,
     /// How many jobs it may bring.
@@ -136,11 +142,17 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
     let mut rings = Rings::default();
     let mut disarmed: Option<Instant> = None;
     let mut company = Company::default();
+    let (mut just_rung, mut prepared) = (false, false);
     loop {
         if under_way.is_empty() {
             if let Some(after) = failed.take() {
                 core.pause_looking(after).await;
             }
+            if std::mem::take(&mut just_rung) && company.is_alone(Instant::now()) {
+                under_way.extend(core.ask_fresh(&link));
+            }
+        }
+        if under_way.is_empty() {
             // Wait for room before looking for jobs.
             let Some(room) = core.wait_for_room(&mut pace).await else {
                 return;
@@ -185,6 +197,18 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
                 continue;
             }
         };
+        if asked.fresh {
+            // Whatever it brought starts at once; the next claim looks at everything.
+            if answer.jobs() > 0 {
+                rung = false;
+                idle.busy();
+            }
+            core.note(&answer, Taken::Fresh);
+            core.answered(&asked);
+            core.take_in(answer, Taken::Fresh);
+            fill_slots(&core);
+            continue;
+        }
         pace.claim_took(asked.began.elapsed());
         core.meters
             .claim
@@ -203,8 +227,7 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
             under_way.push(on_its_way(core.ask_rest(&link, asked, jobs)));
             None
         } else {
-            lock(&core.slots).answered(&asked.ticket);
-            core.slot_freed.notify_waiters();
+            core.answered(&asked);
             company.claimed(jobs, answer.others(), Instant::now());
             let needed = jobs >= SPARE_FROM && company.is_alone(Instant::now());
             let spare = Some(&spare).filter(|_| needed);
@@ -268,7 +291,13 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
                 core.sweep.notify_one();
                 rung = false;
             }
-            rung |= core.wait_idle(&link, &mut idle, asked.rung).await;
+            if !std::mem::replace(&mut prepared, true) {
+                // As if somebody had: what is asked then takes the session some milliseconds to prepare.
+                just_rung = true;
+                continue;
+            }
+            just_rung = core.wait_idle(&link, &mut idle, asked.rung).await;
+            rung |= just_rung;
         } else {
             rung = false;
         }
@@ -361,6 +390,7 @@ impl Core {
         let claim = Claim::new(&from, wants);
         Asked {
             spare: matches!(hand, Hand::Spare(_)),
+            fresh: false,
             all_start: wanted.all_start,
             want: wanted.total,
             ticket,
@@ -378,6 +408,50 @@ impl Core {
             }
             .boxed(),
         }
+    }
+
+    /// Asks for what has just become due in the queue that somebody has rung for, if there are slots for it.
+    fn ask_fresh<'a>(&'a self, link: &'a Link) -> Option<Asked<'a>> {
+        if self.stopping.is_cancelled() {
+            return None;
+        }
+        let number = self.rung_for.load(Relaxed);
+        let (ticket, want) = lock(&self.slots).ask_one(number, FRESH_MAX)?;
+        let mut rung = Box::pin(self.bell.notified());
+        rung.as_mut().enable();
+        let token = random_token();
+        let lane = self.lane(number);
+        Some(Asked {
+            spare: false,
+            fresh: true,
+            all_start: true,
+            want,
+            ticket,
+            from: Vec::new(),
+            rest: Vec::new(),
+            look_back: Duration::ZERO,
+            token,
+            began: Instant::now(),
+            rewinds: 0,
+            rung,
+            rows: async move {
+                let n = i32::try_from(want).unwrap_or(i32::MAX);
+                let (worker, lease_ms) = (self.worker_id(), self.lease_ms());
+                let (mut after_at, mut after_id) = (Vec::new(), Vec::new());
+                lock(&lane.cursor).write_to(&mut after_at, &mut after_id);
+                let params: [Param<'_>; 7] = [
+                    (&&*lane.queue, Type::TEXT),
+                    (&n, Type::INT4),
+                    (&worker, Type::INT8),
+                    (&token, Type::INT8),
+                    (&lease_ms, Type::INT4),
+                    (&self.kinds, Type::TEXT_ARRAY),
+                    (&after_at, Type::TIMESTAMPTZ_ARRAY),
+                ];
+                self.look(link, "claim jobs", SQL_FRESH, &params).await
+            }
+            .boxed(),
+        })
     }
 
     /// Asks the queues that the last claim left out, for what it left.
@@ -442,6 +516,11 @@ impl Core {
             cursor.back_to(from);
             self.rewinds.fetch_add(1, Relaxed);
         }
+        self.answered(asked);
+    }
+
+    /// A claim is over: nobody counts on what it might bring any more.
+    fn answered(&self, asked: &Asked<'_>) {
         lock(&self.slots).answered(&asked.ticket);
         self.slot_freed.notify_waiters();
     }

@@ -49,6 +49,8 @@ pub(super) struct Core {
     pub(super) low_water: AtomicUsize,
     /// Somebody rang, or something else made it worth looking at once.
     pub(super) bell: Notify,
+    /// The lane that somebody has rung for, last of all.
+    pub(super) rung_for: AtomicUsize,
     /// Somebody has disarmed the bell that this worker may wait for.
     pub(super) disarmed: AtomicBool,
     /// Somebody has scheduled a job that is due before the bell has to be armed again.
@@ -122,6 +124,7 @@ impl Core {
             room: Notify::new(),
             low_water: AtomicUsize::new(0),
             bell: Notify::new(),
+            rung_for: AtomicUsize::new(0),
             disarmed: AtomicBool::new(false),
             rescheduled: AtomicBool::new(false),
             listening: AtomicBool::new(false),

@@ -15,6 +15,8 @@ use crate::db::Micros;
 pub(super) enum Taken {
     /// By a claim; `rewinds`: how often cursors had been set back before it was sent.
     Claimed { rewinds: u64 },
+    /// By a look at what has just become due, which says nothing of what was due before.
+    Fresh,
     /// By a full scan; `full`: it had no room for more.
     Swept { full: bool },
 }
@@ -52,10 +54,10 @@ impl Core {
                     // In a flood claims are always under way, and would move it forward over the rest.
                     self.rewinds.fetch_add(1, Relaxed);
                 }
-                Taken::Claimed { .. } | Taken::Swept { full: false } => {}
+                Taken::Claimed { .. } | Taken::Fresh | Taken::Swept { full: false } => {}
             }
         }
-        if let Taken::Claimed { .. } = how {
+        if let Taken::Claimed { .. } | Taken::Fresh = how {
             let mut slots = lock(&self.slots);
             for part in &answer.parts {
                 slots.expect(part.lane.number, part.jobs.len());
@@ -113,7 +115,7 @@ impl Core {
             }
             let mut slots = lock(&self.slots);
             match how {
-                Taken::Claimed { .. } => slots.add(part.lane.number, attempts),
+                Taken::Claimed { .. } | Taken::Fresh => slots.add(part.lane.number, attempts),
                 Taken::Swept { .. } => {
                     slots.add_first(part.lane.number, attempts.into_iter().rev());
                 }

@@ -135,8 +135,9 @@ impl Core {
     fn heed(&self, message: &Message<'_>) {
         match *message {
             Message::Ring(queue) => {
-                if self.lane_of(queue).is_some() {
+                if let Some(number) = self.lane_of(queue) {
                     self.rings.fetch_add(1, Relaxed);
+                    self.rung_for.store(number, Relaxed);
                     self.bell.notify_waiters();
                 }
             }

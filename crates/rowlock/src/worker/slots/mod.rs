@@ -347,6 +347,19 @@ impl<J: Waiting> Slots<J> {
         ticket
     }
 
+    /// As [`ask`](Self::ask), for free slots of one lane: how many it may fill, at most so many. `None` if there are none, or if another lane
+    /// might have to come first.
+    pub(crate) fn ask_one(&mut self, lane: usize, at_most: usize) -> Option<(Ticket, usize)> {
+        if self.order == Order::Strict && self.lanes.len() > 1 {
+            return None;
+        }
+        let mut wanted = self.wanted(None, || 0.5);
+        let (_, room) = *wanted.lanes.iter().find(|(number, _)| *number == lane)?;
+        wanted.total = room.min(wanted.total).min(wanted.free).min(at_most);
+        wanted.lanes = vec![(lane, wanted.total)];
+        (wanted.total > 0).then(|| (self.ask(&wanted), wanted.total))
+    }
+
     /// The claim is over; what it brought is [expected](Self::expect) by now.
     pub(crate) fn answered(&mut self, ticket: &Ticket) {
         self.asked -= ticket.slots;

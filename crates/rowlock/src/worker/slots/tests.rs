@@ -278,6 +278,29 @@ fn a_claim_has_a_limit() {
 }
 
 #[test]
+fn a_few_slots_of_one_lane_can_be_asked_for() {
+    let mut slots = Slots::<Job>::new(12, Order::Weighted);
+    let lanes = [3, 100].map(|limit| slots.add_lane(0, limit, 1, 1));
+    let (narrow, most) = slots.ask_one(lanes[0], 10).expect("there is room");
+    assert_eq!(most, 3, "no more than its limit");
+    let (wide, most) = slots.ask_one(lanes[1], 5).expect("there is room");
+    assert_eq!(most, 5, "no more than asked for");
+    let (rest, most) = slots.ask_one(lanes[1], 10).expect("there is room");
+    assert!(most <= 4, "{most}, where eight of twelve are counted on");
+    assert!(slots.ask_one(lanes[0], 10).is_none(), "it is full");
+    for ticket in [narrow, wide, rest] {
+        slots.answered(&ticket);
+    }
+    assert_eq!(slots.wanted(None, || 0.5).free, 12, "as it was before");
+
+    let mut strict = Slots::<Job>::new(12, Order::Strict);
+    let only = strict.add_lane(0, 100, 1, 1);
+    assert!(strict.ask_one(only, 1).is_some());
+    strict.add_lane(1, 100, 1, 1);
+    assert!(strict.ask_one(only, 1).is_none(), "who comes first?");
+}
+
+#[test]
 fn what_a_claim_cannot_fill_is_free_for_a_scan() {
     let mut slots = Slots::<Job>::new(2 * CLAIM_MAX, Order::Weighted);
     let lane = slots.add_lane(0, 2 * CLAIM_MAX, 1, 1);

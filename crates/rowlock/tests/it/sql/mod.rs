@@ -8,6 +8,7 @@ mod dump;
 mod enqueue;
 mod errors;
 mod follow;
+mod fresh;
 mod history;
 mod kit;
 mod migrate;

@@ -228,6 +228,13 @@ async fn call_all(explained: &mut Explained, situation: &str, claim: &str, expec
             "{situation}: the lease"
         );
     }
+    let fresh = "select id from rowlock.claim_fresh('default', 6, 0, 4712)";
+    let (_, plans) = explained.pinned(situation, fresh).await;
+    assert_eq!(
+        readers(&plans, "set lease_until = v_lease"),
+        ["Tid Scan", "job_claim"],
+        "{situation}: what is fresh"
+    );
     // On an empty table the statements run all the same, for jobs that are not there.
     let nobody = Held {
         id: 1,

@@ -119,7 +119,7 @@ const ENQUEUE: [&str; 4] = [
 ];
 const WORK: [&str; 9] = [
     "select rowlock.claim(n => 1)",
-    "select rowlock.claim_batch('{default}', '{1}', 1, 0, 5)",
+    "select rowlock.claim_batch('{default}', '{1}', 1, 0, 5), rowlock.claim_fresh('default', 1, 0, 5)",
     "select rowlock.sweep('default', 1, 0, 5)",
     "select rowlock.complete('default', '{1}', '{5}'), rowlock.fail('default', '{1}', '{5}', '{x}'), rowlock.extend('default', '{1}', '{5}')",
     "select rowlock.snooze('default', '{1}', '{5}', '{1}'), rowlock.release('default', '{1}', '{5}'), rowlock.progress('default', 1, 5, '{}')",
@@ -279,7 +279,7 @@ async fn a_hostile_search_path_redirects_nothing() {
         "select rowlock.enqueue_many('[{\"kind\": \"k\"}, {\"kind\": \"k\", \"tags\": [\"t\"]}]')",
         "select rowlock.arm('{default}', 1000)",
         "select rowlock.enqueue_batch('default', '{k}', array['{}'::jsonb])",
-        "select rowlock.claim_batch('{default}', '{4}', 4, 0, 77)",
+        "select rowlock.claim_fresh('default', 4, 0, 77), rowlock.claim_batch('{default}', '{4}', 4, 0, 77)",
         "select rowlock.extend('default', '{1,2,3,4}', '{77,77,77,77}')",
         "select rowlock.complete('default', '{1}', '{77}')",
         "select rowlock.fail('default', '{2}', '{77}', '{x}')",

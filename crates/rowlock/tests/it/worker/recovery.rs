@@ -143,6 +143,10 @@ async fn a_message_that_comes_while_a_claim_is_under_way_is_not_lost() {
                   if exists (select from rowlock.job j where j.token = token and j.payload @> ''{\"n\": 6}'') then perform pg_sleep(1); end if; end $f$', \
                   v_args, v_result, v_names); end $$";
     bench.sql.batch_execute(slow).await.unwrap();
+    // In a queue that has settings of kinds nothing is taken but by claims.
+    bench
+        .set_queue(json!({"kinds": {"other": {"max_attempts": 2}}}))
+        .await;
     let worker = worker_ahead(&bench, &told).await;
     bench.enqueue(note(6)).await;
     let under_way = "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'";
