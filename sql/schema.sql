@@ -191,6 +191,7 @@ CREATE FUNCTION rowlock.claim_fresh(queue text, n integer, worker bigint, token 
     SET enable_bitmapscan TO 'off'
     SET enable_sort TO 'off'
     SET jit TO 'off'
+    SET lock_timeout TO '200ms'
     AS …;
 
 CREATE FUNCTION rowlock.clear_history(source regclass, archive regclass, condition text, from_at timestamp with time zone, to_at timestamp with time zone, queues text[]) RETURNS bigint

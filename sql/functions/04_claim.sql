@@ -1,5 +1,5 @@
 -- Claim: take up to n jobs and lease them. One path for fresh jobs, retries that are due, and jobs whose lease expired: no
--- reaper, nothing else that has to run.
+-- reaper, nothing else that has to run. (And a short cut for what has just come into a quiet queue: claim_fresh.)
 
 -- What a live row that is due is to this caller: 0 nothing (it runs, or is not for this caller), 1 to be taken, 2 cancelled,
 -- 3 expired, 4 poison. It is inlined wherever it is used (so it has no SET clause), and costs what is written in it.
@@ -253,7 +253,7 @@ begin
     v_wanted := v_left;
     v_queue := rowlock.ensure_queue(v_name);
     v_visit := greatest(v_left, 100);
-    v_visit_max := greatest(2000, 2 * v_left, 50 * look_back_ms);
+    v_visit_max := greatest(2000, 2 * v_left, 50 * least(look_back_ms, 1000));
     v_visited := 0;
     v_parked := 0;
     v_end_at := null;
@@ -427,8 +427,8 @@ begin
 end $$;
 
 -- What a worker asks first when somebody has rung: takes up to n jobs of one queue that have become due within the last second, in one statement.
--- What came before that, or is in any way unusual, it leaves alone: claim_batch follows in any case. On an idle server each statement counts, and
--- claim_batch, which knows all cases, takes 0.9 ms there for one job; this takes 0.4.
+-- What came before that, or is in any way unusual, it leaves alone: claim_batch follows. On an idle server each statement counts, and
+-- claim_batch, which knows all cases, takes 0.9 ms there for one job; this takes 0.5.
 --
 -- It locks the rows that it takes, so it needs no turn and is in nobody's way; and since nobody else can change them then, it need not look at
 -- them again. after_at, if not null, are nine times, as of claim_batch. Returns rows as claim_batch does.
@@ -442,6 +442,7 @@ create or replace function rowlock.claim_fresh(
   set enable_bitmapscan = off
   set enable_sort = off
   set jit = off
+  set lock_timeout = '200ms'
 as $$
 #variable_conflict use_column
 declare

@@ -14,7 +14,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::answer::Answer;
-use super::core::{Core, lock};
+use super::core::{Core, NO_LANE, lock};
 use super::cursor::Cursor;
 use super::idle::{Idle, Step};
 use super::intake::Taken;
@@ -40,8 +40,10 @@ const SPARE_WAITED_FOR: Duration = Duration::from_millis(100);
 /// With so many acknowledgements unsent, claiming more would only pile up.
 const UNSENT_MAX: usize = 20_000;
 
-/// Jobs that are taken at once when somebody has rung, before a claim looks at everything.
+/// Jobs that are taken at once when somebody has rung, before a claim looks at everything…
 const FRESH_MAX: usize = 10;
+/// …after so long a wait at least. Where the bell rings more often, claims are at work anyway.
+const FRESH_AFTER: Duration = Duration::from_millis(5);
 
 const SQL_FRESH: &str = "select * from rowlock.claim_fresh($1, $2, $3, $4, $5, $6, $7)";
 const SQL: &str =
@@ -142,13 +144,13 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
     let mut rings = Rings::default();
     let mut disarmed: Option<Instant> = None;
     let mut company = Company::default();
-    let (mut just_rung, mut prepared) = (false, false);
+    let (mut just_rung, mut can_fresh, mut prepared) = (false, true, false);
     loop {
         if under_way.is_empty() {
             if let Some(after) = failed.take() {
                 core.pause_looking(after).await;
             }
-            if std::mem::take(&mut just_rung) && company.is_alone(Instant::now()) {
+            if std::mem::take(&mut just_rung) && can_fresh && company.is_alone(Instant::now()) {
                 under_way.extend(core.ask_fresh(&link));
             }
         }
@@ -161,8 +163,8 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
                 idle.disarmed();
             }
             let look_back = if brought.more {
-                // The last one stopped for its own bound, not at the end: looking back again would lead to the same place.
-                Duration::ZERO
+                // The last one did not come to the end: looking back each time would lead to the same place.
+                idle.look_back_in_flood(Instant::now())
             } else {
                 idle.look_back(Instant::now())
             };
@@ -185,6 +187,13 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
         let answer = rows.and_then(|rows| Answer::new(&core, rows, asked.token, asked.began));
         let answer = match answer {
             Ok(answer) => answer,
+            Err(e) if asked.fresh => {
+                // The next claim does without it, and says what is wrong if it is not only that.
+                can_fresh &= e.is_retryable();
+                tracing::warn!(error = %e, "cannot claim what is fresh");
+                core.answered(&asked);
+                continue;
+            }
             Err(e) => {
                 tracing::warn!(error = %e, "cannot claim, will try again");
                 core.failed(&asked);
@@ -197,11 +206,15 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
                 continue;
             }
         };
+        core.meters
+            .claim
+            .record(asked.began.elapsed().as_secs_f64());
         if asked.fresh {
             // Whatever it brought starts at once; the next claim looks at everything.
             if answer.jobs() > 0 {
                 rung = false;
                 idle.busy();
+                company.claimed(answer.jobs(), false, Instant::now());
             }
             core.note(&answer, Taken::Fresh);
             core.answered(&asked);
@@ -210,9 +223,6 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
             continue;
         }
         pace.claim_took(asked.began.elapsed());
-        core.meters
-            .claim
-            .record(asked.began.elapsed().as_secs_f64());
         let how = Taken::Claimed {
             rewinds: asked.rewinds,
         };
@@ -293,11 +303,14 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
             }
             if !std::mem::replace(&mut prepared, true) {
                 // As if somebody had: what is asked then takes the session some milliseconds to prepare.
+                core.rung_for.store(0, Relaxed);
                 just_rung = true;
                 continue;
             }
-            just_rung = core.wait_idle(&link, &mut idle, asked.rung).await;
-            rung |= just_rung;
+            let since = Instant::now();
+            let woken = core.wait_idle(&link, &mut idle, asked.rung).await;
+            rung |= woken;
+            just_rung = woken && since.elapsed() >= FRESH_AFTER;
         } else {
             rung = false;
         }
@@ -415,7 +428,7 @@ impl Core {
         if self.stopping.is_cancelled() {
             return None;
         }
-        let number = self.rung_for.load(Relaxed);
+        let number = self.rung_for.swap(NO_LANE, Relaxed);
         let (ticket, want) = lock(&self.slots).ask_one(number, FRESH_MAX)?;
         let mut rung = Box::pin(self.bell.notified());
         rung.as_mut().enable();

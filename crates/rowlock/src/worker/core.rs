@@ -28,6 +28,9 @@ use crate::db::{Link, LinkError, Live, Param};
 use crate::error::{Error, Result};
 use crate::schema::Schema;
 
+/// The number of no lane.
+pub(super) const NO_LANE: usize = usize::MAX;
+
 /// What the tasks of one worker share.
 pub(super) struct Core {
     pub(super) client: Client,
@@ -49,7 +52,7 @@ pub(super) struct Core {
     pub(super) low_water: AtomicUsize,
     /// Somebody rang, or something else made it worth looking at once.
     pub(super) bell: Notify,
-    /// The lane that somebody has rung for, last of all.
+    /// The lane that somebody has rung for, last of all; [`NO_LANE`] once that was heeded.
     pub(super) rung_for: AtomicUsize,
     /// Somebody has disarmed the bell that this worker may wait for.
     pub(super) disarmed: AtomicBool,
@@ -124,7 +127,7 @@ impl Core {
             room: Notify::new(),
             low_water: AtomicUsize::new(0),
             bell: Notify::new(),
-            rung_for: AtomicUsize::new(0),
+            rung_for: AtomicUsize::new(NO_LANE),
             disarmed: AtomicBool::new(false),
             rescheduled: AtomicBool::new(false),
             listening: AtomicBool::new(false),

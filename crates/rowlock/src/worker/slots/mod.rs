@@ -347,10 +347,11 @@ impl<J: Waiting> Slots<J> {
         ticket
     }
 
-    /// As [`ask`](Self::ask), for free slots of one lane: how many it may fill, at most so many. `None` if there are none, or if another lane
-    /// might have to come first.
+    /// As [`ask`](Self::ask), for free slots of one lane: how many it may fill, at most so many. `None` if there are none, if another lane
+    /// might have to come first, or if the lane's jobs are to come together.
     pub(crate) fn ask_one(&mut self, lane: usize, at_most: usize) -> Option<(Ticket, usize)> {
-        if self.order == Order::Strict && self.lanes.len() > 1 {
+        let first = self.order == Order::Weighted || self.lanes.len() == 1;
+        if !first || self.lanes.get(lane)?.chunk > 1 {
             return None;
         }
         let mut wanted = self.wanted(None, || 0.5);

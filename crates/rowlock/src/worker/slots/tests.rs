@@ -298,6 +298,11 @@ fn a_few_slots_of_one_lane_can_be_asked_for() {
     assert!(strict.ask_one(only, 1).is_some());
     strict.add_lane(1, 100, 1, 1);
     assert!(strict.ask_one(only, 1).is_none(), "who comes first?");
+
+    let mut batches = Slots::<Job>::new(12, Order::Weighted);
+    let lane = batches.add_lane(0, 100, 1, 50);
+    assert!(batches.ask_one(lane, 10).is_none(), "they come together");
+    assert!(batches.ask_one(lane + 1, 10).is_none(), "there is none");
 }
 
 #[test]

@@ -170,6 +170,6 @@ async fn what_was_committed_late_is_found_while_the_flood_goes_on() {
     bench.sql.batch_execute(late).await.expect("it is there");
     let all = ran.reach(JOBS + 1).await;
     let after = all.iter().rev().position(|n| *n == 0).expect("it ran");
-    assert!(after > 5000, "only {after} of the flood ran after it");
+    assert!(after > 1000, "only {after} of the flood ran after it");
     bench.finish(&worker).await;
 }

@@ -6,6 +6,7 @@ mod cancel;
 mod enqueue;
 mod faults;
 mod flood;
+mod fresh;
 mod in_tx;
 mod kit;
 mod lease;
