@@ -190,7 +190,7 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
             Err(e) if asked.fresh => {
                 // The next claim does without it, and says what is wrong if it is not only that.
                 can_fresh &= e.is_retryable();
-                tracing::warn!(error = %e, "cannot claim what is fresh");
+                tracing::warn!(error = %e, "cannot claim what is fresh, will do without");
                 core.answered(&asked);
                 continue;
             }

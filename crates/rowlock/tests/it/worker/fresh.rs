@@ -1,6 +1,6 @@
 //! What a worker that waits does when somebody rings.
 
-use rowlock::{Ctx, Item};
+use rowlock::{Ctx, Item, WorkerHandle};
 
 use super::kit::{Bench, Note, SOON, Tally, note, start, within};
 
@@ -16,10 +16,8 @@ const TELL: &str = "create table public.fresh (jobs bigint); create schema kept;
     end $$";
 const BROUGHT: &str = "select coalesce(sum(jobs), 0) from public.fresh";
 
-#[tokio::test]
-async fn a_job_that_was_rung_for_is_taken_at_once() {
-    let bench = Bench::new().await;
-    bench.sql.batch_execute(TELL).await.unwrap();
+/// A worker that waits for the bell, and what it will have run.
+async fn waiting_worker(bench: &Bench) -> (WorkerHandle, Tally) {
     let ran = Tally::new();
     let tally = ran.clone();
     let worker = start(bench.worker().handle(move |job: Note, _: Ctx| {
@@ -28,6 +26,14 @@ async fn a_job_that_was_rung_for_is_taken_at_once() {
     }))
     .await;
     bench.until_armed(&worker).await;
+    (worker, ran)
+}
+
+#[tokio::test]
+async fn a_job_that_was_rung_for_is_taken_at_once() {
+    let bench = Bench::new().await;
+    bench.sql.batch_execute(TELL).await.unwrap();
+    let (worker, ran) = waiting_worker(&bench).await;
     for n in 1..=20 {
         bench.enqueue(note(n)).await;
         ran.reach(n as usize).await;
@@ -67,14 +73,7 @@ async fn a_worker_does_without_it() {
     let bench = Bench::new().await;
     let gone = "drop function rowlock.claim_fresh";
     bench.sql.batch_execute(gone).await.unwrap();
-    let ran = Tally::new();
-    let tally = ran.clone();
-    let worker = start(bench.worker().handle(move |job: Note, _: Ctx| {
-        tally.add(job.n);
-        async {}
-    }))
-    .await;
-    bench.until_armed(&worker).await;
+    let (worker, ran) = waiting_worker(&bench).await;
     for n in 1..=3 {
         bench.enqueue(note(n)).await;
         ran.reach(n as usize).await;
