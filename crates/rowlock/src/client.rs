@@ -5,8 +5,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::batcher::Batcher;
 use crate::db::{ConnInfo, Connection, Param, Pool};
-use crate::enqueue::{Batcher, Enqueue, EnqueueMany};
+use crate::enqueue::{Enqueue, EnqueueMany};
 use crate::error::{Error, Result};
 use crate::job::{Job, NewJob};
 use crate::migrate::{self, MigrationStatus};

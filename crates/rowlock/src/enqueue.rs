@@ -1,33 +1,22 @@
-//! Enqueue: the builders that are awaited, and the batcher under them.
-//!
-//! Enqueues that are under way at the same time travel in one statement and share its commit. The batcher never waits for more
-//! to come: it takes what has gathered while the statements before it were on their way, so batches size themselves and a lone
-//! enqueue pays nothing.
+//! Enqueue: the builders that are awaited, and the statements they become. (Single ones go by the batcher.)
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::future::IntoFuture;
-use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
 
 use futures_util::future::BoxFuture;
-use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_postgres::types::Type;
 
 use crate::client::Client;
-use crate::db::{Connection, Micros, Param, Pool, RawJson};
+use crate::db::{Connection, Micros, Param, RawJson};
 use crate::error::{Error, Result};
 use crate::job::{Due, Enqueued, JobId, NewJob, job_option_methods, whole_ms};
 use crate::schema::Schema;
 use crate::tx::Transaction;
 
-const DOING: &str = "enqueue";
+pub(crate) const DOING: &str = "enqueue";
 
 /// Most jobs in one statement.
-const BATCH_JOBS_MAX: usize = 500;
-/// Most bytes of payload in one statement.
-const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Statements under way at once: one is being committed while the next is being written.
-const IN_FLIGHT_MAX: usize = 2;
+pub(crate) const BATCH_JOBS_MAX: usize = 500;
 
 /// One plain job…
 const SQL_ONE: &str = "select rowlock.enqueue_plain($1, $2, $3, $4)";
@@ -239,7 +228,11 @@ fn carry_trace(mut job: NewJob) -> NewJob {
 }
 
 /// Sends jobs of one queue in one statement.
-async fn send(connection: &Connection, schema: &Schema, jobs: &[&NewJob]) -> Result<Vec<Enqueued>> {
+pub(crate) async fn send(
+    connection: &Connection,
+    schema: &Schema,
+    jobs: &[&NewJob],
+) -> Result<Vec<Enqueued>> {
     let queue: &str = &jobs[0].queue;
     if let [job] = jobs {
         if job.is_plain() {
@@ -356,122 +349,4 @@ fn by_queue(jobs: &[NewJob]) -> BTreeMap<&str, Vec<usize>> {
         places.sort_by_key(|n| jobs[*n].unique_key.as_deref());
     }
     places
-}
-
-/// An enqueue that waits for its statement.
-struct Request {
-    job: NewJob,
-    reply: oneshot::Sender<Result<Enqueued>>,
-}
-
-/// Gathers enqueues into statements. Its task starts with the first one.
-pub(crate) struct Batcher {
-    pool: Pool,
-    schema: Schema,
-    sender: Mutex<Option<mpsc::Sender<Request>>>,
-}
-
-impl Batcher {
-    pub(crate) fn new(pool: Pool, schema: Schema) -> Self {
-        Self {
-            pool,
-            schema,
-            sender: Mutex::default(),
-        }
-    }
-
-    /// The way to the task, which is started if there is none: the runtime that the last one ran in may be gone.
-    fn sender(&self) -> mpsc::Sender<Request> {
-        let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*sender {
-            Some(sender) if !sender.is_closed() => sender.clone(),
-            _ => {
-                let (new, receiver) = mpsc::channel(4 * BATCH_JOBS_MAX);
-                tokio::spawn(gather(self.pool.clone(), self.schema.clone(), receiver));
-                sender.insert(new).clone()
-            }
-        }
-    }
-
-    pub(crate) async fn enqueue(&self, job: NewJob) -> Result<Enqueued> {
-        let closed = || Error::Closed {
-            doing: DOING.into(),
-        };
-        let (reply, answer) = oneshot::channel();
-        self.sender()
-            .send(Request { job, reply })
-            .await
-            .map_err(|_| closed())?;
-        answer.await.map_err(|_| closed())?
-    }
-}
-
-async fn gather(pool: Pool, schema: Schema, mut requests: mpsc::Receiver<Request>) {
-    let in_flight = std::sync::Arc::new(Semaphore::new(IN_FLIGHT_MAX));
-    while let Some(first) = requests.recv().await {
-        // Wait for room first, then see who else has come meanwhile.
-        let Ok(room) = in_flight.clone().acquire_owned().await else {
-            return;
-        };
-        let mut bytes = first.job.payload.get().len();
-        let mut batch = vec![first];
-        while batch.len() < BATCH_JOBS_MAX && bytes < BATCH_BYTES_MAX {
-            let Ok(next) = requests.try_recv() else { break };
-            bytes += next.job.payload.get().len();
-            batch.push(next);
-        }
-        let (pool, schema) = (pool.clone(), schema.clone());
-        tokio::spawn(async move {
-            flush(&pool, &schema, batch).await;
-            drop(room);
-        });
-    }
-}
-
-/// Sends a batch, queue by queue; each queue's jobs are durable or refused on their own.
-async fn flush(pool: &Pool, schema: &Schema, batch: Vec<Request>) {
-    let mut queues: HashMap<String, Vec<Request>> = HashMap::new();
-    for request in batch {
-        queues
-            .entry(request.job.queue.to_string())
-            .or_default()
-            .push(request);
-    }
-    let flushes = queues.into_values().map(|requests| async {
-        match pool.get().await {
-            Ok(connection) => deliver(&connection, schema, requests).await,
-            Err(e) => refuse(requests, &e),
-        }
-    });
-    futures_util::future::join_all(flushes).await;
-}
-
-/// Sends the requests of one queue. If the data of one is at fault, the batch is halved until the culprit stands alone.
-fn deliver<'a>(
-    connection: &'a Connection,
-    schema: &'a Schema,
-    mut requests: Vec<Request>,
-) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-    Box::pin(async move {
-        let jobs: Vec<&NewJob> = requests.iter().map(|r| &r.job).collect();
-        match send(connection, schema, &jobs).await {
-            Ok(answers) => {
-                for (request, answer) in requests.into_iter().zip(answers) {
-                    let _ = request.reply.send(Ok(answer));
-                }
-            }
-            Err(e) if requests.len() > 1 && e.is_bad_data() => {
-                let rest = requests.split_off(requests.len() / 2);
-                deliver(connection, schema, requests).await;
-                deliver(connection, schema, rest).await;
-            }
-            Err(e) => refuse(requests, &e),
-        }
-    })
-}
-
-fn refuse(requests: Vec<Request>, error: &Error) {
-    for request in requests {
-        let _ = request.reply.send(Err(error.clone()));
-    }
 }

@@ -1,6 +1,7 @@
 #![doc = include_str!("docs/crate.md")]
 
 mod backoff;
+mod batcher;
 mod bulk;
 mod client;
 mod db;

@@ -70,6 +70,35 @@ async fn of_many_with_the_same_key_one_is_new() {
     assert_eq!(bench.counts().await.0, 1);
 }
 
+/// Two such jobs held up every enqueue of their client.
+#[tokio::test]
+async fn who_waits_for_a_lock_holds_nobody_up() {
+    let bench = Bench::new().await;
+    let keys = ["a", "b", "c"];
+    let mut other = bench.db.connect().await.unwrap();
+    let tx = other.transaction().await.unwrap();
+    for key in keys {
+        let enqueue = "select rowlock.enqueue_many($1::text::jsonb)";
+        let job = json!([{"kind": "note", "payload": {"n": 0}, "unique_key": key}]).to_string();
+        tx.execute(enqueue, &[&job]).await.unwrap();
+    }
+    let mut waiting = Vec::new();
+    for (n, key) in (1..).zip(keys) {
+        let client = bench.client.clone();
+        let enqueue = async move { client.enqueue_new(note(n).unique(key)).await };
+        waiting.push(tokio::spawn(enqueue));
+        let blocked = "select count(*)::text from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+        let what = format!("{n} of them wait for a lock");
+        bench.until(SOON, &what, blocked, &n.to_string()).await;
+    }
+    let free = bench.client.enqueue_new(note(9)).into_future();
+    within(SOON, "another job is enqueued", free).await.unwrap();
+    tx.rollback().await.unwrap();
+    for answer in within(SOON, "the others are answered", join_all(waiting)).await {
+        assert!(!answer.unwrap().unwrap().duplicate);
+    }
+}
+
 #[tokio::test]
 async fn a_lost_connection_is_a_clean_error_and_the_next_one_works() {
     let bench = Bench::new().await;
