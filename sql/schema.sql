@@ -122,6 +122,11 @@ CREATE FUNCTION rowlock.check_ids(ids bigint[]) RETURNS void
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
 
+CREATE FUNCTION rowlock.check_items(kinds text[], payloads jsonb[], priorities integer[], run_ats timestamp with time zone[], max_payload_bytes integer) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS …;
+
 CREATE FUNCTION rowlock.check_name(what text, value text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2052,7 +2057,7 @@ CREATE INDEX finished_id ON ONLY rowlock.finished USING btree (id);
 
 CREATE INDEX finished_default_id_idx ON rowlock.finished_default USING btree (id);
 
-CREATE INDEX job_claim ON rowlock.job USING btree (queue, priority DESC, run_at, id);
+CREATE INDEX job_claim ON rowlock.job USING btree (queue, priority DESC, run_at, id) WITH (deduplicate_items=off);
 
 CREATE UNIQUE INDEX job_unique ON rowlock.job USING btree (queue, unique_key) WHERE (unique_key IS NOT NULL);
 

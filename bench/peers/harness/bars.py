@@ -66,7 +66,7 @@ def bars(figures, queues):
         Bar("steady, flat out", other[0] or "best job queue", ratio(steady, other[1]), 2),
         Bar("steady, flat out", "pgmq", ratio(steady, f.rate("pgmq", "steady")), 1.3),
         Bar("steady, 10 ms handlers, 1,000 at a time", "what the handlers allow",
-            ratio(f.rate("rowlock", "handlers", "steady"), 100_000), 0.95),
+            ratio(f.rate("rowlock", "handlers", "steady"), f.handlers_allow("rowlock")), 0.95),
     ]
     river_bulk = river(f, "bulk", f.bulk("river"), f.bulk("pgmq"))
     found += [

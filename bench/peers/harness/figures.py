@@ -60,6 +60,10 @@ class Figures:
                 found.append(ratio(pinned[-1]["jobs"] / pinned[-1]["seconds"], clean[-1]["jobs"] / clean[-1]["seconds"]))
         return middle(found)
 
+    def handlers_allow(self, system):
+        """How many bare sleeps of a handler's length, as many at once, are done in a second: the median."""
+        return middle([p.get("handlers_allow") for p in self.of(system, "handlers", "steady")])
+
     def wal(self, system, what="wal_without_images"):
         """(enqueue, finish) bytes per job."""
         return self.per_job(system, "drain", "bulk", what), self.per_job(system, "drain", "drain", what)

@@ -31,7 +31,7 @@ def markdown(run, figures, names, charts):
         head(run), "## To reach\n", bar_table(figures, names), "## Side by side\n", main_table(figures, names),
         "\n".join(f"![{title}](benchmarks/{file})" for file, (title, _) in charts.items()) + "\n",
         "## What it costs\n", cost_table(figures, names), "## Who ran, and how\n", systems_table(run, figures, names),
-        absent(run), "## What the columns mean\n", legend(run),
+        absent(run), "## What the columns mean\n", legend(run, figures),
     ]
     return "\n".join(part for part in parts if part)
 
@@ -119,19 +119,27 @@ def absent(run):
     return "### Left out\n\n" + "\n".join(lines) + "\n" if lines else ""
 
 
-def legend(run):
+def legend(run, figures):
     return f"""- **bulk enqueue**: 4 producers, each by the peer's fastest documented way.
 - **single enqueue**: each producer waits until its job is durable before it enqueues the next; no worker runs. The floor's figure is a plain
   INSERT of Rowlock's row without NOTIFY. *Workers busy*: a worker is there and all its slots are taken.
 - **drain**: one worker process, handlers that do nothing, from its start until the last completion is stored.
 - **producers + worker together**: 4 producers in batches of 100 and the worker in one process, flat out.
-- **pick-up**: from before the enqueue to the start of the handler, one job at a time on an idle queue.
+{sleeps(figures)}- **pick-up**: from before the enqueue to the start of the handler, one job at a time on an idle queue.
 - **horizon pinned**: a REPEATABLE READ reader holds its snapshot; the third drain in the same tables, against the third without the reader.
 {deep(run)}- **the floor**: COPY into Rowlock's table, HOT update by `ctid`, durable DELETE by `ctid`; nobody looks for anything.
 - **River (Go), scaled**: River's Go client is no package of these clients; its figures from an earlier run on a like machine count times
   what pgmq does here over what it did there; for the latency, what raw SQL does (pgmq's is that of its polling).
 - CPU of Postgres is that of all its processes; of the client, that of the adapter's process.
 """
+
+
+def sleeps(figures):
+    allowed = figures.handlers_allow("rowlock")
+    if not allowed:
+        return ""
+    return (f"- **10 ms handlers**: 1,000 at a time. They would allow 100,000 a second if timers were exact; as many bare sleeps of 10 ms at once manage\n"
+            f"  {allowed:,.0f} in this run, and that is what they allow.\n")
 
 
 def deep(run):

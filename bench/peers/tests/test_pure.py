@@ -50,6 +50,15 @@ class Bars(unittest.TestCase):
         self.assertAlmostEqual(against["River (Go), scaled"].value, 4.0)
         self.assertEqual(against["River (Go), scaled"].verdict(), "reached")
 
+    def test_handlers_are_measured_against_bare_sleeps(self):
+        phases = [phase("rowlock", "handlers", "steady", 85_500, 1.0, handlers_allow=90_000.0)]
+        found = [bar for bar in bars(Figures(phases), ["rowlock"]) if "10 ms" in bar.what]
+        self.assertAlmostEqual(found[0].value, 0.95)
+        # Of a run that did not measure them nothing is claimed.
+        del phases[0]["handlers_allow"]
+        found = [bar for bar in bars(Figures(phases), ["rowlock"]) if "10 ms" in bar.what]
+        self.assertEqual(found[0].verdict(), "not measured")
+
     def test_pinned_compares_the_last_drains(self):
         phases = [phase("rowlock", "drain", "drain", 100, s) for s in (3.0, 2.0, 1.0)]
         phases += [phase("rowlock", "pinned", "drain", 100, s) for s in (3.0, 2.0, 2.0)]

@@ -43,6 +43,11 @@ const MIGRATIONS: &[Migration] = &[
         name: "checks at the door",
         sql: include_str!("../sql/migrations/0005_checks_at_the_door.sql"),
     },
+    Migration {
+        version: 6,
+        name: "nothing twice in the index",
+        sql: include_str!("../sql/migrations/0006_nothing_twice_in_the_index.sql"),
+    },
 ];
 
 /// In the order in which they must be created.

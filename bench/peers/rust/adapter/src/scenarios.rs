@@ -135,13 +135,17 @@ impl<P: Peer> Stage<P> {
     /// Producers and a worker together, flat out.
     async fn steady(&self) -> Result<()> {
         let jobs = self.config.jobs.next_multiple_of(BATCH);
+        let more = match self.config.handler_ms {
+            0 => json!({}),
+            ms => json!({"handlers_allow": sleeps_per_second(ms, self.config.workers).await?}),
+        };
         let ledger = self.ledger(jobs, false);
         let worker = self.peer.start(ledger.clone()).await?;
         protocol::ready("steady").await?;
         let began = Instant::now();
         self.produce(0, jobs, BATCH, self.config.producers).await?;
         let seconds = self.finished(&ledger, jobs).await? - began;
-        self.report("steady", jobs, seconds, ledger.exact(jobs), json!({}))?;
+        self.report("steady", jobs, seconds, ledger.exact(jobs), more)?;
         self.peer.stop(worker).await?;
         self.end(&ledger, jobs)
     }
@@ -264,4 +268,22 @@ impl<P: Peer> Stage<P> {
         }
         protocol::result(&value)
     }
+}
+
+/// How many sleeps of this length are done in a second, so many at once, when there is nothing else to do: timers are coarse.
+async fn sleeps_per_second(ms: u64, at_once: usize) -> Result<f64> {
+    const EACH: usize = 30;
+    let began = Instant::now();
+    let mut tasks = JoinSet::new();
+    for _ in 0..at_once {
+        tasks.spawn(async move {
+            for _ in 0..EACH {
+                tokio::time::sleep(Duration::from_millis(ms)).await;
+            }
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done?;
+    }
+    Ok((at_once * EACH) as f64 / began.elapsed().as_secs_f64())
 }

@@ -225,6 +225,25 @@ async fn a_large_payload_does_not_hide_a_bad_neighbour() {
     );
 }
 
+/// In a table it takes less room than it has bytes.
+#[tokio::test]
+async fn a_compressed_payload_is_measured_all_the_same() {
+    let own = installed().await;
+    run(
+        &own.pg,
+        "create table stored as select array[jsonb_build_object('a', repeat('x', 1100000))] as payloads",
+    )
+    .await;
+    assert_eq!(
+        refused(
+            &own.pg,
+            "select rowlock.enqueue_batch('q', '{k}', payloads) from stored"
+        )
+        .await,
+        "22023 rowlock: payload '1100009 bytes' is too large: this queue takes at most 1048576 bytes"
+    );
+}
+
 #[tokio::test]
 async fn the_limit_on_payloads_is_the_queues() {
     let own = installed().await;

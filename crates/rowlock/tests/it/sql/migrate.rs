@@ -196,14 +196,16 @@ async fn every_older_version_becomes_as_a_new_one_and_keeps_its_jobs() {
             .await;
         }
         // Functions of those versions that are different now.
-        let functions = if older < 4 {
+        let functions = match older {
+            ..4 => {
             "create function rowlock.ring(no integer, queue text, now timestamptz) returns void language sql as '';
              create function rowlock.sweep(from_queue text, want integer, worker bigint, token bigint, lease_ms integer default null, kinds text[] default null,
                                            overdue boolean default false) returns table (id bigint, cursor_at timestamptz[]) language sql as 'select 1::bigint, null::timestamptz[]';
              create function rowlock.complete_batch(queue text, ids bigint[], tokens bigint[], tids tid[] default null, results jsonb[] default null,
                                                     ran_ms integer[] default null, out done bigint[], out lost bigint[], out busy bigint[])
                language sql as 'select ids, ids, ids'"
-        } else {
+            }
+            4 => {
             "create function rowlock.stopped_at(queue_no integer, at timestamptz, id bigint) returns boolean language sql as 'select true';
              create function rowlock.complete_batch(queue text, ids bigint[], tokens bigint[], tids tid[] default null, results jsonb[] default null,
                                                     ran_ms integer[] default null, runs integer[] default null, marks bigint[] default null,
@@ -211,11 +213,13 @@ async fn every_older_version_becomes_as_a_new_one_and_keeps_its_jobs() {
                language sql as 'select ids, ids, ids';
              create function rowlock.finish_untouched(queue text, tokens bigint[], tids tid[], runs integer[], marks bigint[]) returns boolean
                language sql as 'select true'"
+            }
+            _ => "",
         };
         run(&pg, functions).await;
         run(
             &pg,
-            "create view rowlock.jobs as select id, queue, kind from rowlock.job;
+            "create view rowlock.jobs as select id, queue::text, kind::text from rowlock.job;
              create view public.mine as select kind from rowlock.jobs where queue = 'mail';
              grant select on rowlock.jobs to pg_monitor;
              insert into rowlock.queue (name) values ('mail');
