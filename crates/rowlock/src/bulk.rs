@@ -4,14 +4,12 @@
 //! that way, in the same transaction.
 
 use std::collections::HashMap;
-use std::pin::Pin;
 
 use tokio_postgres::Row;
-use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::client::Client;
-use crate::db::{Connection, Micros, RawJson};
+use crate::db::{Connection, CopyIn, Micros, RawJson};
 use crate::error::{Error, Invalid, Result};
 use crate::job::{Due, Expiry, NewJob, whole_ms};
 use crate::validate;
@@ -90,7 +88,7 @@ async fn load_all(
 struct Load<'a> {
     client: &'a Client,
     connection: &'a Connection,
-    copy: Option<Pin<Box<BinaryCopyInWriter>>>,
+    copy: Option<CopyIn>,
     /// Jobs in it.
     copied: usize,
     /// Whether COPY takes the columns that most jobs have no use for.
@@ -193,15 +191,15 @@ impl Load<'_> {
     }
 
     /// The COPY under way, or a new one.
-    async fn writer(&mut self) -> Result<Pin<&mut BinaryCopyInWriter>> {
+    async fn writer(&mut self) -> Result<&mut CopyIn> {
         let copy = match self.copy.take() {
             Some(copy) => copy,
-            None => Box::pin(self.begin_copy().await?),
+            None => self.begin_copy().await?,
         };
-        Ok(self.copy.insert(copy).as_mut())
+        Ok(self.copy.insert(copy))
     }
 
-    async fn begin_copy(&self) -> Result<BinaryCopyInWriter> {
+    async fn begin_copy(&self) -> Result<CopyIn> {
         let schema = self.client.schema();
         let (sql, types) = if self.whole {
             (WHOLE, [&PLAIN_TYPES[..], &MORE_TYPES].concat())
@@ -211,15 +209,14 @@ impl Load<'_> {
         let sql = schema.sql(sql);
         let sink = self.connection.client.copy_in(&*sql).await;
         let sink = sink.map_err(|e| Error::database(DOING, schema.as_str(), e))?;
-        Ok(BinaryCopyInWriter::new(sink, &types))
+        Ok(CopyIn::new(sink, types))
     }
 
     async fn end_copy(&mut self) -> Result<()> {
         self.copied = 0;
-        if let Some(mut copy) = self.copy.take() {
+        if let Some(copy) = self.copy.take() {
             let schema = self.client.schema();
-            copy.as_mut()
-                .finish()
+            copy.finish()
                 .await
                 .map_err(|e| Error::database(DOING, schema.as_str(), e))?;
         }
