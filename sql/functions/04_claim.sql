@@ -171,7 +171,7 @@ $$;
 -- were put away instead of returned (poison, expired, cancelled), in which case it is worth claiming again; more, whether it stopped
 -- for its own bound; caught_up, whether it came at least as far as the claim before it, and took all that it saw and may. If there are
 -- jobs: lease_until and max_attempts, of those without a rest, and mark, by which complete_untouched knows what this claim has written (null where a history is kept). For who
--- follows: others, if the claim before it was another worker's (of eight, one passes for this one). For who does not: last_at and last_id, where the claim
+-- follows: other, if the claim before it was another worker's, that one's number (its last three bits: of eight, one passes for this one). For who does not: last_at and last_id, where the claim
 -- before it stopped. When rows were passed over that the jobs returned do not show: cursor_at and cursor_id,
 -- where it stopped in each priority. Queues that were not reached have none.
 create or replace function rowlock.claim_batch(
@@ -414,7 +414,7 @@ begin
         'mark', case when v_queue.retention = interval '0' then rowlock.mark(pg_current_xact_id_if_assigned()::xid) end);
     end if;
     if v_follow and v_last_at is not null and v_last >> 8 & 7 <> worker & 7 then
-      payload := payload || '{"others": true}';
+      payload := payload || jsonb_build_object('other', v_last >> 8 & 7);
     end if;
     if not v_follow and v_last_at is not null then
       payload := payload || jsonb_build_object('last_at', v_last_at, 'last_id', v_last_id);

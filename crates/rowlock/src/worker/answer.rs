@@ -58,9 +58,8 @@ pub(super) struct End {
     /// Of a claim: whether it came as far as the one before it, and left nothing on the way.
     #[serde(default)]
     pub(super) caught_up: bool,
-    /// Of a claim: whether the one before it was another worker's.
-    #[serde(default)]
-    others: bool,
+    /// Of a claim: the number of the worker whose the one before it was, if that is another.
+    other: Option<u8>,
     /// Where the one before it stopped.
     last_at: Option<Micros>,
     last_id: Option<i64>,
@@ -147,9 +146,9 @@ impl Answer {
         self.parts.iter().any(|p| p.end.more)
     }
 
-    /// Whether other workers claim jobs of these queues too.
-    pub(super) fn others(&self) -> bool {
-        self.parts.iter().any(|p| p.end.others)
+    /// The number of another worker who claims jobs of one of these queues too.
+    pub(super) fn other(&self) -> Option<u8> {
+        self.parts.iter().find_map(|p| p.end.other)
     }
 
     /// Whether it was somebody else's turn to look.

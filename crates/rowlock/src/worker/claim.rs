@@ -164,7 +164,7 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
             }
             let look_back = if brought.more {
                 // The last one did not come to the end: looking back each time would lead to the same place.
-                idle.look_back_in_flood(Instant::now())
+                core.look_back_in_flood(&mut idle, &company)
             } else {
                 idle.look_back(Instant::now())
             };
@@ -214,7 +214,7 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
             if answer.jobs() > 0 {
                 rung = false;
                 idle.busy();
-                company.claimed(answer.jobs(), false, Instant::now());
+                company.claimed(answer.jobs(), None, Instant::now());
             }
             core.note(&answer, Taken::Fresh);
             core.answered(&asked);
@@ -238,11 +238,11 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
             None
         } else {
             core.answered(&asked);
-            company.claimed(jobs, answer.others(), Instant::now());
+            company.claimed(jobs, answer.other(), Instant::now());
             let needed = jobs >= SPARE_FROM && company.is_alone(Instant::now());
             let spare = Some(&spare).filter(|_| needed);
             if all && failed.is_none() {
-                core.ask_more(&link, spare, &mut pace, &mut idle, &mut under_way);
+                core.ask_more(&link, spare, &mut pace, &mut idle, &company, &mut under_way);
             }
             Some(asked)
         };
@@ -366,6 +366,7 @@ impl Core {
         spare: Option<&Spare>,
         pace: &mut Pace,
         idle: &mut Idle,
+        company: &Company,
         under_way: &mut Vec<Asked<'a>>,
     ) {
         let is_free = |on_spare| !under_way.iter().any(|asked| asked.spare == on_spare);
@@ -380,8 +381,19 @@ impl Core {
                 return;
             };
             room.wanted.all_start &= under_way.is_empty();
-            let look_back = idle.look_back_in_flood(Instant::now());
+            let look_back = self.look_back_in_flood(idle, company);
             under_way.push(on_its_way(self.ask(hand, room, look_back)));
+        }
+    }
+
+    /// How far back a claim in a flood should look. Of the workers of one queue one does so for all: each would walk over the same rows. Who works
+    /// several queues does so in any case, because the others may not have all of them.
+    fn look_back_in_flood(&self, idle: &mut Idle, company: &Company) -> Duration {
+        let now = Instant::now();
+        if company.is_first(self.worker_id(), now) || self.has_several_lanes() {
+            idle.look_back_in_flood(now)
+        } else {
+            Duration::ZERO
         }
     }
 

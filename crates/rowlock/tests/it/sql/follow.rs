@@ -264,23 +264,23 @@ async fn who_looks_behind_the_others_waits_for_nobody() {
 
 /// A worker that is alone may claim on two connections; one that is not need not.
 #[tokio::test]
-async fn a_claim_says_whether_the_one_before_it_was_another_workers() {
+async fn a_claim_says_whose_the_one_before_it_was() {
     let own = installed().await;
     let pg = &own.pg;
     let claim = |worker: i64, follow: bool| {
         format!(
-            "select coalesce(payload ->> 'others', 'no') from rowlock.claim_batch('{{default}}', '{{100}}', 100, {worker}, 99, follow => '{{{follow}}}', \
+            "select coalesce(payload ->> 'other', 'no') from rowlock.claim_batch('{{default}}', '{{100}}', 100, {worker}, 99, follow => '{{{follow}}}', \
              after_at => array_fill('2020-01-01'::timestamptz, array[9]), after_id => array_fill(0::bigint, array[9])) where id is null"
         )
     };
     for (worker, follow, others) in [
         (7, true, "no"), // there was none before it
         (7, true, "no"), // its own
-        (8, true, "true"),
+        (8, true, "7"),
         (8, true, "no"),
         (7, false, "no"), // who does not follow does not ask
         (8, true, "no"),  // nor does it say where it stopped
-        (7, true, "true"),
+        (7, true, "0"),
     ] {
         enqueue(pg, 1).await;
         assert_eq!(
