@@ -177,7 +177,7 @@ declare
   v_rows  integer;
   v_due   timestamptz;            -- of the first
 begin
-  if cardinality(kinds) is distinct from cardinality(payloads)
+  if kinds is null or cardinality(kinds) is distinct from cardinality(payloads)
      or cardinality(priorities) <> cardinality(kinds) or cardinality(run_ats) <> cardinality(kinds)
      or cardinality(delays_ms) <> cardinality(kinds) or cardinality(options) <> cardinality(kinds) then
     perform rowlock.refuse('kinds', cardinality(kinds)::text, 'entries, but the other arrays have another length');
@@ -188,9 +188,8 @@ begin
     run_ats := array(select coalesce(run_ats[n], v_now + delays_ms[n] * interval '1 ms') from generate_subscripts(delays_ms, 1) n);
   end if;
 
-  -- What can be said of all items together is asked first; whether one is too large, only if all of them are. (Nobody knows how large what is
-  -- compressed is.)
-  if options is not null or pg_column_size(payloads) > v_queue.max_payload_bytes / 4 or pg_column_compression(payloads) is not null
+  -- What can be said of all items together is asked first; whether one is too large, only if all of them together are.
+  if options is not null or pg_column_size(payloads) > v_queue.max_payload_bytes / 4
      or array_to_string(kinds, '') ~ '[[:cntrl:]]' then
     perform rowlock.check_items(kinds, payloads, priorities, run_ats, v_queue.max_payload_bytes);
   end if;
@@ -207,7 +206,7 @@ begin
          and (i.run_at between '2000-01-01 00:00:00+00' and '2999-12-31 00:00:00+00') is not false
       returning job.id, false;
     get diagnostics v_rows = row_count;
-    if v_rows <> cardinality(kinds) then
+    if v_rows is distinct from cardinality(kinds) then
       perform rowlock.check_items(kinds, payloads, priorities, run_ats, v_queue.max_payload_bytes);
       raise exception 'rowlock: % of % jobs were left out of a batch, and no rule says why', cardinality(kinds) - v_rows, cardinality(kinds)
         using errcode = 'internal_error';

@@ -1,3 +1,3 @@
--- No two entries of this index are the same, because each ends with the id of its job. Before Postgres splits a full page it looks for such as are, to store them
--- once: in vain here, and 3 % of the time of a COPY.
+-- No two jobs have the same entry in this index, because each ends with the id. Before Postgres splits a full page it looks for equal ones, to store their key
+-- once: in vain here (but for a job that moved because its page was full), and 3 % of the time of a COPY.
 alter index rowlock.job_claim set (deduplicate_items = off);

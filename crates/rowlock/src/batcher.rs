@@ -1,8 +1,8 @@
 //! The batcher: single enqueues that are under way at the same time travel in one statement and share its commit.
 //!
-//! It never waits for more to come. A job that finds nothing under way goes at once, and so does one that finds only a lone job under way.
-//! Who finds several under way together waits for them: a commit costs the same for one job and for a hundred, and those who were
-//! answered together come again together. So batches size themselves, and a lone enqueue pays nothing.
+//! It sets no timer for more to come. A job that finds nothing under way goes at once, and so does one that finds only a lone job under way.
+//! Who finds a few under way together waits for them: a commit costs the same for one job and for a hundred. And those who were answered together
+//! are about to come again, so the first of them lets the others catch up, for microseconds. So batches size themselves, and a lone enqueue pays nothing.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinSet;
+use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
 
 use crate::db::{Connection, Pool};
@@ -19,16 +19,17 @@ use crate::error::{Error, Result};
 use crate::job::{Enqueued, NewJob};
 use crate::schema::Schema;
 
-/// Most bytes of payload in one statement.
+/// Most bytes of payload in one batch.
 const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Statements under way at once: one is committed while the next is written. But who comes while a few jobs are under way
-/// together, fewer than this, waits for them.
+/// Batches under way at once: one is committed while the next is written.
 const TOGETHER_MAX: usize = 2;
-const FEW: usize = BATCH_JOBS_MAX / 2;
-/// Statements under way at once if they take longer than this: one may wait for a lock on a unique key, and the others need not wait with it.
-const UNDER_WAY_MAX: usize = 4;
+/// From so many jobs on a batch is large: others go beside it. So they do beside a lone job, but not beside anything between.
+const LARGE: usize = BATCH_JOBS_MAX / 2;
+/// What takes longer than this keeps nobody any more: it may wait for a lock on a unique key.
 const PATIENCE: Duration = Duration::from_millis(5);
-/// How often, and how long, the others who were answered together are let go first.
+/// Batches under way at most, those that take long included.
+const UNDER_WAY_MAX: usize = 4;
+/// How often, and for how long, those who were answered together are let go first.
 const YIELDS_MAX: usize = 10;
 const YIELDS_TIME: Duration = Duration::from_micros(100);
 
@@ -38,7 +39,7 @@ struct Request {
     reply: oneshot::Sender<Result<Enqueued>>,
 }
 
-/// Gathers enqueues into statements. Its task starts with the first one.
+/// Gathers enqueues into batches. Its task starts with the first one.
 pub(crate) struct Batcher {
     pool: Pool,
     schema: Schema,
@@ -81,14 +82,16 @@ impl Batcher {
 }
 
 async fn gather(pool: Pool, schema: Schema, mut requests: mpsc::Receiver<Request>) {
-    let mut under_way = UnderWay::new();
+    // Enqueues that wait for locks must not take all connections from everything else.
+    let half = pool.connections_max().div_ceil(2);
+    let mut under_way = UnderWay::new(half.clamp(TOGETHER_MAX, UNDER_WAY_MAX));
     let mut last = 0;
     while let Some(first) = requests.recv().await {
         // Wait for room first, then see who else has come meanwhile.
         under_way.room().await;
         let came = Instant::now();
-        for _ in 0..YIELDS_MAX {
-            if 1 + requests.len() >= last || came.elapsed() > YIELDS_TIME {
+        for yields in 0.. {
+            if !awaits_others(1 + requests.len(), last, yields, came.elapsed()) {
                 break;
             }
             tokio::task::yield_now().await;
@@ -107,54 +110,93 @@ async fn gather(pool: Pool, schema: Schema, mut requests: mpsc::Receiver<Request
     under_way.end().await;
 }
 
-/// Statements under way.
+/// Whether those who travelled the last time are still to come, as far as one can wait for that.
+fn awaits_others(here: usize, last: usize, yields: usize, waited: Duration) -> bool {
+    here < last && yields < YIELDS_MAX && waited < YIELDS_TIME
+}
+
+/// Batches under way.
 struct UnderWay {
-    /// Of a few jobs,
-    few: JoinSet<()>,
-    /// and of one or many.
-    others: JoinSet<()>,
-    /// When the last of them started.
+    at_most: usize,
+    tasks: JoinSet<()>,
+    batches: Vec<Batch>,
+}
+
+struct Batch {
+    task: Id,
     started: Instant,
+    /// It holds more than one job, but is not large.
+    of_a_few: bool,
+}
+
+/// Whether another batch may start.
+#[derive(Debug, PartialEq)]
+enum Room {
+    Now,
+    /// At this time, or when one of those under way has ended.
+    At(Instant),
+    /// Not before one has.
+    Later,
 }
 
 impl UnderWay {
-    fn new() -> Self {
+    fn new(at_most: usize) -> Self {
         Self {
-            few: JoinSet::new(),
-            others: JoinSet::new(),
-            started: Instant::now(),
+            at_most,
+            tasks: JoinSet::new(),
+            batches: Vec::new(),
         }
+    }
+
+    fn room_at(&self, now: Instant) -> Room {
+        if self.batches.len() >= self.at_most {
+            return Room::Later;
+        }
+        let old_at = |b: &Batch| b.started + PATIENCE;
+        let young: Vec<&Batch> = self.batches.iter().filter(|b| now < old_at(b)).collect();
+        if young.len() < TOGETHER_MAX && !young.iter().any(|b| b.of_a_few) {
+            return Room::Now;
+        }
+        let next = young.into_iter().map(old_at).min();
+        next.map_or(Room::Now, Room::At)
     }
 
     /// Waits until another may start.
     async fn room(&mut self) {
         loop {
-            while self.others.try_join_next().is_some() {}
-            while self.few.try_join_next().is_some() {}
-            if self.few.is_empty() && self.others.len() < TOGETHER_MAX {
-                return;
+            while let Some(ended) = self.tasks.try_join_next_with_id() {
+                self.ended(ended);
             }
-            let room = self.others.len() + self.few.len() < UNDER_WAY_MAX;
+            let room = self.room_at(Instant::now());
+            let at = match room {
+                Room::Now => return,
+                Room::At(at) => Some(at),
+                Room::Later => None,
+            };
             tokio::select! {
-                Some(_) = self.others.join_next() => {}
-                Some(_) = self.few.join_next() => {}
-                () = tokio::time::sleep_until(self.started + PATIENCE), if room => return,
+                Some(ended) = self.tasks.join_next_with_id() => self.ended(ended),
+                () = tokio::time::sleep_until(at.unwrap_or_else(Instant::now)), if at.is_some() => {}
             }
         }
     }
 
-    fn start(&mut self, jobs: usize, statement: impl Future<Output = ()> + Send + 'static) {
-        self.started = Instant::now();
-        match jobs {
-            2..FEW => self.few.spawn(statement),
-            _ => self.others.spawn(statement),
-        };
+    fn start(&mut self, jobs: usize, batch: impl Future<Output = ()> + Send + 'static) {
+        let task = self.tasks.spawn(batch).id();
+        self.batches.push(Batch {
+            task,
+            started: Instant::now(),
+            of_a_few: (2..LARGE).contains(&jobs),
+        });
+    }
+
+    fn ended(&mut self, task: std::result::Result<(Id, ()), tokio::task::JoinError>) {
+        let task = task.map_or_else(|e| e.id(), |(id, ())| id);
+        self.batches.retain(|b| b.task != task);
     }
 
     /// Lets them all end: who asked may have gone, but what is under way is not taken back.
     async fn end(mut self) {
-        while self.others.join_next().await.is_some() {}
-        while self.few.join_next().await.is_some() {}
+        while self.tasks.join_next().await.is_some() {}
     }
 }
 
@@ -208,29 +250,27 @@ fn refuse(requests: Vec<Request>, error: &Error) {
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt;
-
     use super::*;
 
-    /// A statement of so many jobs that ends when the sender is dropped.
+    /// A batch of so many jobs that ends when the sender is dropped.
     fn start(under_way: &mut UnderWay, jobs: usize) -> oneshot::Sender<()> {
         let (sender, ended) = oneshot::channel();
         under_way.start(jobs, async { _ = ended.await });
         sender
     }
 
-    fn may_start(under_way: &mut UnderWay) -> bool {
-        under_way.room().now_or_never().is_some()
+    fn waits(room: &Room) -> bool {
+        *room != Room::Now
     }
 
     #[tokio::test]
-    async fn lone_and_many_jobs_go_beside_each_other_in_twos() {
-        for jobs in [1, FEW, BATCH_JOBS_MAX] {
-            let mut under_way = UnderWay::new();
+    async fn lone_and_large_ones_go_beside_each_other_in_twos() {
+        for jobs in [1, LARGE, BATCH_JOBS_MAX] {
+            let (mut under_way, now) = (UnderWay::new(UNDER_WAY_MAX), Instant::now());
             let _first = start(&mut under_way, jobs);
-            assert!(may_start(&mut under_way), "beside {jobs}");
+            assert_eq!(under_way.room_at(now), Room::Now, "beside {jobs}");
             let second = start(&mut under_way, jobs);
-            assert!(!may_start(&mut under_way), "beside two times {jobs}");
+            assert!(waits(&under_way.room_at(now)), "beside two times {jobs}");
             drop(second);
             under_way.room().await;
         }
@@ -238,25 +278,42 @@ mod tests {
 
     #[tokio::test]
     async fn who_finds_a_few_under_way_together_waits_for_them() {
-        let mut under_way = UnderWay::new();
-        let few = start(&mut under_way, 2);
-        assert!(!may_start(&mut under_way));
-        drop(few);
-        under_way.room().await;
-        assert!(under_way.few.is_empty());
+        for jobs in [2, LARGE - 1] {
+            let (mut under_way, now) = (UnderWay::new(UNDER_WAY_MAX), Instant::now());
+            let few = start(&mut under_way, jobs);
+            assert!(waits(&under_way.room_at(now)), "{jobs}");
+            drop(few);
+            under_way.room().await;
+        }
     }
 
+    /// Who came after them waited each time.
     #[tokio::test]
-    async fn nobody_waits_for_long_for_what_takes_long() {
-        let mut under_way = UnderWay::new();
-        let mut stuck = Vec::new();
-        for _ in 0..UNDER_WAY_MAX {
+    async fn what_takes_long_keeps_nobody() {
+        let mut under_way = UnderWay::new(UNDER_WAY_MAX);
+        let stuck: Vec<_> = [2, 1, 1].map(|n| start(&mut under_way, n)).into();
+        let late = Instant::now() + PATIENCE;
+        for _ in 0..3 {
+            assert_eq!(under_way.room_at(late), Room::Now);
+            let lone = start(&mut under_way, 1);
+            assert_eq!(
+                under_way.room_at(late),
+                Room::Later,
+                "there is an end to it"
+            );
+            drop(lone);
             under_way.room().await;
-            stuck.push(start(&mut under_way, 2));
         }
-        under_way.started -= 2 * PATIENCE;
-        assert!(!may_start(&mut under_way), "there is an end to it");
-        stuck.pop();
-        under_way.room().await;
+        assert_eq!(under_way.batches.len(), stuck.len());
+    }
+
+    #[test]
+    fn those_who_travelled_together_are_waited_for_a_moment() {
+        let soon = Duration::ZERO;
+        assert!(awaits_others(1, 8, 0, soon));
+        assert!(!awaits_others(8, 8, 1, soon), "all are here");
+        assert!(!awaits_others(1, 1, 0, soon), "a lone one goes at once");
+        assert!(!awaits_others(1, 8, YIELDS_MAX, soon));
+        assert!(!awaits_others(1, 8, 1, YIELDS_TIME));
     }
 }

@@ -32,7 +32,7 @@ impl CopyIn {
         }
     }
 
-    /// Adds a row. Its values must be of the types of this COPY.
+    /// Adds a row. Its values must be of the types of this COPY. After a call that was dropped before it answered, rows are missing.
     pub(crate) async fn write(&mut self, values: &[&(dyn ToSql + Sync)]) -> Result<(), Error> {
         write_row(&mut self.piece, &self.types, values);
         if self.piece.len() < PIECE_BYTES {

@@ -67,6 +67,10 @@ impl Pool {
         }
     }
 
+    pub(crate) fn connections_max(&self) -> usize {
+        self.pool.status().max_size
+    }
+
     pub(crate) async fn get(&self) -> Result<Pooled> {
         Box::pin(self.pool.get()).await.map_err(|e| match e {
             PoolError::Backend(e) => Error::Connect(e),

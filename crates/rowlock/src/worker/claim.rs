@@ -14,6 +14,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::answer::Answer;
+use super::company::Company;
 use super::core::{Core, NO_LANE, lock};
 use super::cursor::Cursor;
 use super::idle::{Idle, Step};
@@ -23,7 +24,7 @@ use super::pace::Pace;
 use super::rings::{Noise, Rings};
 use super::run::fill_slots;
 use super::slots::{Ticket, Wanted};
-use super::spare::{Company, Spare, SpareLink};
+use super::spare::{Spare, SpareLink};
 use crate::db::{Link, Micros, Param};
 use crate::error::Result;
 
@@ -164,7 +165,7 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
             }
             let look_back = if brought.more {
                 // The last one did not come to the end: looking back each time would lead to the same place.
-                core.look_back_in_flood(&mut idle, &company)
+                idle.look_back_in_flood(Instant::now())
             } else {
                 idle.look_back(Instant::now())
             };
@@ -238,11 +239,13 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
             None
         } else {
             core.answered(&asked);
-            company.claimed(jobs, answer.other(), Instant::now());
-            let needed = jobs >= SPARE_FROM && company.is_alone(Instant::now());
+            let now = Instant::now();
+            company.claimed(jobs, answer.other(), now);
+            idle.another_looks(!company.is_first(core.worker_id(), now));
+            let needed = jobs >= SPARE_FROM && company.is_alone(now);
             let spare = Some(&spare).filter(|_| needed);
             if all && failed.is_none() {
-                core.ask_more(&link, spare, &mut pace, &mut idle, &company, &mut under_way);
+                core.ask_more(&link, spare, &mut pace, &mut idle, &mut under_way);
             }
             Some(asked)
         };
@@ -366,7 +369,6 @@ impl Core {
         spare: Option<&Spare>,
         pace: &mut Pace,
         idle: &mut Idle,
-        company: &Company,
         under_way: &mut Vec<Asked<'a>>,
     ) {
         let is_free = |on_spare| !under_way.iter().any(|asked| asked.spare == on_spare);
@@ -381,19 +383,8 @@ impl Core {
                 return;
             };
             room.wanted.all_start &= under_way.is_empty();
-            let look_back = self.look_back_in_flood(idle, company);
+            let look_back = idle.look_back_in_flood(Instant::now());
             under_way.push(on_its_way(self.ask(hand, room, look_back)));
-        }
-    }
-
-    /// How far back a claim in a flood should look. Of the workers of one queue one does so for all: each would walk over the same rows. Who works
-    /// several queues does so in any case, because the others may not have all of them.
-    fn look_back_in_flood(&self, idle: &mut Idle, company: &Company) -> Duration {
-        let now = Instant::now();
-        if company.is_first(self.worker_id(), now) || self.has_several_lanes() {
-            idle.look_back_in_flood(now)
-        } else {
-            Duration::ZERO
         }
     }
 

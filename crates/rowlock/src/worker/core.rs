@@ -166,10 +166,6 @@ impl Core {
         lock(&self.lanes).all.clone()
     }
 
-    pub(super) fn has_several_lanes(&self) -> bool {
-        lock(&self.lanes).all.len() > 1
-    }
-
     pub(super) fn lane_of(&self, queue: &str) -> Option<usize> {
         lock(&self.lanes).by_queue.get(queue).copied()
     }

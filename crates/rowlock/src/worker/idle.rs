@@ -23,6 +23,8 @@ const LOOK_BACK_EVERY: Duration = Duration::from_millis(20);
 /// In a flood, where each look sees all that is leased, it does so more rarely, and each time to where it did before, and a little further: most of
 /// that is finished by then, and what was passed over is among the first that it sees.
 const FLOOD_LOOK_BACK_EVERY: Duration = Duration::from_millis(100);
+/// …if no other worker of the queue does so. All would walk over the same rows; but that one may be slow, or not have all kinds or queues.
+const FLOOD_LOOK_BACK_BESIDE_EVERY: Duration = Duration::from_millis(500);
 /// In a quiet queue there is time to look further.
 const LOOK_FAR_BACK: Duration = Duration::from_secs(1);
 /// How long one arming lasts. A dead worker's lapses by itself.
@@ -86,6 +88,8 @@ pub(super) struct Idle {
     looked_back: Option<Instant>,
     /// When it did in a flood.
     gleaned: Option<Instant>,
+    /// Another worker of the same queue does so often enough.
+    another_looks: bool,
 }
 
 impl Idle {
@@ -98,6 +102,7 @@ impl Idle {
             flooded: None,
             looked_back: None,
             gleaned: None,
+            another_looks: false,
         }
     }
 
@@ -118,6 +123,11 @@ impl Idle {
     /// Jobs come in such numbers that ringing for them only makes commits wait for each other.
     pub(super) fn flooded(&mut self, now: Instant) {
         self.flooded = Some(now);
+    }
+
+    /// Whether in a flood another worker looks back for this one too.
+    pub(super) fn another_looks(&mut self, it_does: bool) {
+        self.another_looks = it_does;
     }
 
     /// Nobody rings any more, or not for all queues.
@@ -263,7 +273,12 @@ impl Idle {
         };
         let before = self.gleaned.map_or(LOOK_BACK, |at| now.duration_since(at));
         let over = now.duration_since(flooded) >= FLOOD_FOR;
-        if over || self.gleaned.is_some() && before < FLOOD_LOOK_BACK_EVERY {
+        let every = if self.another_looks {
+            FLOOD_LOOK_BACK_BESIDE_EVERY
+        } else {
+            FLOOD_LOOK_BACK_EVERY
+        };
+        if over || self.gleaned.is_some() && before < every {
             return Duration::ZERO;
         }
         self.gleaned = Some(now);
@@ -448,6 +463,13 @@ mod tests {
             FLOOD_LOOK_BACK_EVERY + LOOK_BACK,
             "whoever asks next"
         );
+        idle.another_looks(true);
+        now += FLOOD_LOOK_BACK_EVERY;
+        let look = idle.look_back_in_flood(now);
+        assert_eq!(look, Duration::ZERO, "more rarely beside another");
+        now += FLOOD_LOOK_BACK_BESIDE_EVERY - FLOOD_LOOK_BACK_EVERY;
+        let all = FLOOD_LOOK_BACK_BESIDE_EVERY + LOOK_BACK;
+        assert_eq!(idle.look_back_in_flood(now), all, "and leaves nothing out");
         now += LOOK_FAR_BACK * 2;
         assert_eq!(idle.look_back_in_flood(now), LOOK_FAR_BACK, "no further");
         now += FLOOD_FOR;

@@ -10,6 +10,7 @@ mod attempt;
 mod bell;
 mod builder;
 mod claim;
+mod company;
 mod config;
 mod core;
 mod ctx;

@@ -272,18 +272,23 @@ impl<P: Peer> Stage<P> {
 
 /// How many sleeps of this length are done in a second, so many at once, when there is nothing else to do: timers are coarse.
 async fn sleeps_per_second(ms: u64, at_once: usize) -> Result<f64> {
-    const EACH: usize = 30;
-    let began = Instant::now();
+    const EACH: u32 = 30;
     let mut tasks = JoinSet::new();
     for _ in 0..at_once {
         tasks.spawn(async move {
+            let sleep = || tokio::time::sleep(Duration::from_millis(ms));
+            // The first begins while others are still being made.
+            sleep().await;
+            let began = Instant::now();
             for _ in 0..EACH {
-                tokio::time::sleep(Duration::from_millis(ms)).await;
+                sleep().await;
             }
+            f64::from(EACH) / began.elapsed().as_secs_f64()
         });
     }
-    while let Some(done) = tasks.join_next().await {
-        done?;
+    let mut sum = 0.0;
+    while let Some(rate) = tasks.join_next().await {
+        sum += rate?;
     }
-    Ok((at_once * EACH) as f64 / began.elapsed().as_secs_f64())
+    Ok(sum)
 }

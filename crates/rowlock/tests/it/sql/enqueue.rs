@@ -132,6 +132,8 @@ async fn enqueue_batch_refuses_bad_values() {
     all_refused(
         &own.pg,
         &[
+            ("enqueue_batch('q', null, null, '{0}')", "22023 rowlock: kinds 'null' entries, but the other arrays have another length"),
+            ("enqueue_batch('q', '{k}', null)", "22023 rowlock: kinds '1' entries, but the other arrays have another length"),
             ("enqueue_batch('q', '{k}', '{}')", "22023 rowlock: kinds '1' entries, but the other arrays have another length"),
             ("enqueue_batch('q', '{k}', array['{}'::jsonb], '{1,2}')", "22023 rowlock: kinds '1' entries, but the other arrays have another length"),
             ("enqueue_batch('q', '{k}', array['{}'::jsonb], '{7}')", "22023 rowlock: priority '7' is out of range: it must be from -4 to 4"),

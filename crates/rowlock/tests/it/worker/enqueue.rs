@@ -232,6 +232,18 @@ async fn fifty_thousand_at_once() {
     assert_eq!(bench.number(rare).await, 50);
 }
 
+/// Rows are sent in pieces of 64 kB.
+#[tokio::test]
+async fn rows_of_any_size_are_loaded_together() {
+    let bench = Bench::new().await;
+    let sizes = [1, 70_000, 10, 65_530, 300_000, 2];
+    let jobs = sizes.map(|bytes| NewJob::new("note", &json!({"x": "x".repeat(bytes)})).unwrap());
+    assert_eq!(bench.client.bulk(jobs).await.unwrap(), 6);
+    let stored =
+        "select string_agg(length(payload ->> 'x')::text, ',' order by id) from rowlock.job";
+    assert_eq!(bench.text(stored).await, "1,70000,10,65530,300000,2");
+}
+
 #[tokio::test]
 async fn unique_keys_hold_in_bulk_and_a_bad_item_undoes_all() {
     let bench = Bench::new().await;

@@ -1,6 +1,6 @@
 //! More jobs than one connection can bring: the worker claims on two.
 
-use rowlock::Ctx;
+use rowlock::{Ctx, RawJob};
 
 use super::kit::{Bench, Note, SOON, Tally, note, start, within};
 
@@ -142,14 +142,10 @@ async fn what_a_scan_has_no_room_for_is_left_to_the_claims() {
     bench.finish(&worker).await;
 }
 
-/// Jobs become visible behind the cursor when their transaction takes longer than those of others. In a flood nobody waits for a scan to find
-/// them: a look back now and then does.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_committed_late_is_found_while_the_flood_goes_on() {
-    let bench = Bench::new().await;
+/// A flood of notes, which lasts for a dozen claims on each of two connections or workers, and all of them have just become due for as long as it takes.
+async fn flood_of_fresh_jobs(bench: &Bench) {
     bench.without_sweeps().await;
-    // A dozen claims on each of two connections, and all jobs have just become due for as long as it takes.
-    around_claims(&bench, "perform pg_sleep(0.1)", "null").await;
+    around_claims(bench, "perform pg_sleep(0.1)", "null").await;
     let now = bench.text("select now()").await;
     let sql = format!(
         "create or replace function rowlock.clock() returns timestamptz language sql volatile parallel safe return timestamptz '{now}';
@@ -157,6 +153,28 @@ async fn what_was_committed_late_is_found_while_the_flood_goes_on() {
          select 'default', 'note', jsonb_build_object('n', n), '{now}', '{now}' from generate_series(1, {JOBS}) n"
     );
     bench.sql.batch_execute(&sql).await.expect("they are there");
+}
+
+/// A job of this kind whose transaction took longer than those of others.
+async fn commit_late(bench: &Bench, kind: &str) {
+    let late = format!(
+        "insert into rowlock.job (queue, kind, payload, created_at, run_at)
+         select 'default', '{kind}', '{{\"n\": 0}}', at, at from (select rowlock.clock() - interval '1 ms' as at) late"
+    );
+    bench.sql.batch_execute(&late).await.expect("it is there");
+}
+
+/// How many jobs ran after the late one.
+fn ran_after(all: &[i64]) -> usize {
+    all.iter().rev().position(|n| *n == 0).expect("it ran")
+}
+
+/// Jobs become visible behind the cursor when their transaction takes longer than those of others. In a flood nobody waits for a scan to find
+/// them: a look back now and then does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_committed_late_is_found_while_the_flood_goes_on() {
+    let bench = Bench::new().await;
+    flood_of_fresh_jobs(&bench).await;
     let ran = Tally::new();
     let tally = ran.clone();
     let worker = start(bench.worker().handle(move |job: Note, _: Ctx| {
@@ -165,11 +183,35 @@ async fn what_was_committed_late_is_found_while_the_flood_goes_on() {
     }))
     .await;
     ran.reach(3000).await;
-    let late = "insert into rowlock.job (queue, kind, payload, created_at, run_at)
-                select 'default', 'note', '{\"n\": 0}', at, at from (select rowlock.clock() - interval '1 ms' as at) late";
-    bench.sql.batch_execute(late).await.expect("it is there");
-    let all = ran.reach(JOBS + 1).await;
-    let after = all.iter().rev().position(|n| *n == 0).expect("it ran");
+    commit_late(&bench, "note").await;
+    let after = ran_after(&ran.reach(JOBS + 1).await);
     assert!(after > 1000, "only {after} of the flood ran after it");
     bench.finish(&worker).await;
+}
+
+/// One worker looks back often for all, but it may not have all kinds. So the others do too, if more rarely.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kind_that_only_one_worker_has_is_found_too() {
+    let bench = Bench::new().await;
+    flood_of_fresh_jobs(&bench).await;
+    let ran = Tally::new();
+    let worker = |kinds: &[&str]| {
+        kinds.iter().fold(bench.worker(), |worker, kind| {
+            let tally = ran.clone();
+            worker.handle_kind(*kind, move |job: RawJob, _| {
+                let Note { n } = serde_json::from_str(&job.payload).expect("a note");
+                tally.add(n);
+                async {}
+            })
+        })
+    };
+    // The first to come has the lowest number.
+    let first = start(worker(&["note"])).await;
+    let second = start(worker(&["note", "rare"])).await;
+    ran.reach(8000).await;
+    commit_late(&bench, "rare").await;
+    let after = ran_after(&ran.reach(JOBS + 1).await);
+    assert!(after > 1000, "only {after} of the flood ran after it");
+    bench.finish(&first).await;
+    bench.finish(&second).await;
 }
