@@ -188,6 +188,17 @@ CREATE FUNCTION rowlock.claim_batch(queues text[], wants integer[], want integer
     SET lock_timeout TO '200ms'
     AS …;
 
+CREATE FUNCTION rowlock.claim_bundle(queue text, n integer, worker bigint, token bigint, lease_ms integer DEFAULT NULL::integer, kinds text[] DEFAULT NULL::text[], after_at timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], after_id bigint[] DEFAULT NULL::bigint[]) RETURNS TABLE(id bigint, tid tid, kind text, payload jsonb, run_at timestamp with time zone, rest record)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_indexscan TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    SET lock_timeout TO '200ms'
+    AS …;
+
 CREATE FUNCTION rowlock.claim_fresh(queue text, n integer, worker bigint, token bigint, lease_ms integer DEFAULT NULL::integer, kinds text[] DEFAULT NULL::text[], after_at timestamp with time zone[] DEFAULT NULL::timestamp with time zone[]) RETURNS TABLE(id bigint, tid tid, kind text, payload jsonb, run_at timestamp with time zone, rest record)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -210,6 +221,14 @@ CREATE FUNCTION rowlock.clock() RETURNS timestamp with time zone
     LANGUAGE sql PARALLEL SAFE
     RETURN clock_timestamp();
 
+CREATE FUNCTION rowlock.close_bundles(tokens bigint[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS …;
+
 CREATE FUNCTION rowlock.complete(queue text, ids bigint[], tokens bigint[], tids text[] DEFAULT NULL::text[], results jsonb[] DEFAULT NULL::jsonb[], ran_ms integer[] DEFAULT NULL::integer[], OUT done bigint[], OUT lost bigint[], OUT busy bigint[]) RETURNS record
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -220,7 +239,7 @@ CREATE FUNCTION rowlock.complete_batch(queue text, ids bigint[], tokens bigint[]
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
 
-CREATE FUNCTION rowlock.complete_untouched(queue text, tids tid[], runs integer[], tokens bigint[], marks bigint[]) RETURNS boolean
+CREATE FUNCTION rowlock.complete_untouched(queue text, tids tid[], runs integer[], tokens bigint[], marks bigint[], closed bigint[] DEFAULT NULL::bigint[]) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -507,6 +526,14 @@ CREATE FUNCTION rowlock.is_armed(queue_no integer, until timestamp with time zon
     LANGUAGE sql
     RETURN ((queue_no < 0) OR ((pg_sequence_last_value((('rowlock.bell_'::text || (queue_no % 32)))::regclass))::numeric > (EXTRACT(epoch FROM until) * (1000)::numeric)));
 
+CREATE FUNCTION rowlock.is_bundle(token bigint) RETURNS boolean
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS …;
+
 CREATE FUNCTION rowlock.is_sound(kind text, payload jsonb, priority integer, max_payload_bytes integer) RETURNS boolean
     LANGUAGE sql STABLE
     RETURN ((kind <> ''::text) AND (octet_length(kind) <= 200) AND (kind !~ '[[:cntrl:]]'::text) AND ((priority >= '-4'::integer) AND (priority <= 4)) AND (jsonb_typeof(payload) = 'object'::text) AND (pg_column_size(payload) <= (max_payload_bytes / 4)));
@@ -552,10 +579,25 @@ CREATE FUNCTION rowlock.job_options(j rowlock.job) RETURNS jsonb
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
 
+CREATE FUNCTION rowlock.last_stop(queue_no integer, now timestamp with time zone, OUT at timestamp with time zone, OUT id bigint, OUT worker bigint) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS …;
+
 CREATE FUNCTION rowlock.lock_holder(job_id bigint, OUT locked boolean, OUT holder jsonb) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS …;
+
+CREATE FUNCTION rowlock.lock_places(queue text, tids tid[]) RETURNS tid[]
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_indexscan TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
     SET jit TO 'off'
     AS …;
 
@@ -565,6 +607,20 @@ CREATE FUNCTION rowlock.longest_retention() RETURNS interval
     AS …;
 
 CREATE FUNCTION rowlock.look(queue text, after_at timestamp with time zone[], after_id bigint[], most integer, now timestamp with time zone, kinds text[], paused text[], suspects boolean, max_crashes smallint, kind_settings jsonb, queue_attempts smallint, OUT take tid[], OUT other tid[], OUT clean boolean, OUT settled boolean, OUT seen integer, OUT seen_ord bigint[], OUT seen_at timestamp with time zone[], OUT seen_id bigint[]) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_indexscan TO 'on'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_sort TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_material TO 'off'
+    SET jit TO 'off'
+    AS …;
+
+CREATE FUNCTION rowlock.look_ahead(queue text, after_at timestamp with time zone[], after_id bigint[], most integer, now timestamp with time zone, kinds text[], OUT tids tid[], OUT plain boolean) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -617,6 +673,18 @@ CREATE FUNCTION rowlock.next_number(next jsonb, part text) RETURNS bigint
 CREATE FUNCTION rowlock.next_time(next jsonb, part text) RETURNS timestamp with time zone
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
+    AS …;
+
+CREATE FUNCTION rowlock.not_bundled(queue text, at timestamp with time zone, id bigint, tids tid[]) RETURNS tid[]
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_indexscan TO 'on'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_nestloop TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
     AS …;
 
 CREATE FUNCTION rowlock.oldest_xid() RETURNS bigint
@@ -799,6 +867,15 @@ CREATE FUNCTION rowlock.set_queue(name text, settings jsonb) RETURNS jsonb
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
 
+CREATE FUNCTION rowlock.settle_bundles(queue text DEFAULT NULL::text) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS …;
+
 CREATE FUNCTION rowlock.snooze(queue text, ids bigint[], tokens bigint[], delay_ms bigint[], OUT done bigint[], OUT lost bigint[], OUT busy bigint[]) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -905,6 +982,44 @@ CREATE FUNCTION rowlock.why(job_id bigint) RETURNS TABLE(code text, sentence tex
     SET enable_material TO 'off'
     SET jit TO 'off'
     SET "TimeZone" TO 'UTC'
+    AS …;
+
+CREATE TABLE rowlock.bundle (
+    token bigint NOT NULL,
+    queue text NOT NULL,
+    worker bigint NOT NULL,
+    lease_until timestamp with time zone NOT NULL,
+    claimed_at timestamp with time zone NOT NULL,
+    first_at timestamp with time zone NOT NULL,
+    first_id bigint NOT NULL,
+    last_at timestamp with time zone NOT NULL,
+    last_id bigint NOT NULL,
+    file oid NOT NULL,
+    tids tid[] NOT NULL
+)
+WITH (toast_tuple_target='8160', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0', vacuum_truncate=off);
+ALTER TABLE ONLY rowlock.bundle ALTER COLUMN tids SET STORAGE EXTERNAL;
+
+CREATE FUNCTION rowlock.write_lease(bundle rowlock.bundle, tids tid[]) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_indexscan TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS …;
+
+CREATE FUNCTION rowlock.write_leases(queue text, ids bigint[], tokens bigint[] DEFAULT NULL::bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_indexscan TO 'on'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_sort TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_material TO 'off'
+    SET jit TO 'off'
     AS …;
 
 CREATE SEQUENCE rowlock.bell_0
@@ -2020,6 +2135,9 @@ CREATE VIEW rowlock.workers AS
 
 ALTER TABLE ONLY rowlock.finished ATTACH PARTITION rowlock.finished_default DEFAULT;
 
+ALTER TABLE ONLY rowlock.bundle
+    ADD CONSTRAINT bundle_pkey PRIMARY KEY (token);
+
 ALTER TABLE ONLY rowlock.dead
     ADD CONSTRAINT dead_pkey PRIMARY KEY (id);
 
@@ -2046,6 +2164,8 @@ ALTER TABLE ONLY rowlock.table_failure
 
 ALTER TABLE ONLY rowlock.worker
     ADD CONSTRAINT worker_pkey PRIMARY KEY (id);
+
+CREATE INDEX bundle_last ON rowlock.bundle USING btree (queue, last_at, last_id);
 
 CREATE INDEX dead_queue ON rowlock.dead USING btree (queue, died_at, id);
 

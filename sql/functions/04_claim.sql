@@ -75,6 +75,30 @@ create or replace function rowlock.stopped_at(queue_no integer, worker bigint, a
                   | ((worker & 7) << 8) | (queue_no / 32 & 255)) > 0
          and setval(('rowlock.cursor_id_' || queue_no % 32)::regclass, id) > 0;
 
+-- Where the last claim of a queue stopped, and three bits of whose it was; all null if nobody knows.
+create or replace function rowlock.last_stop(queue_no integer, now timestamptz, out at timestamptz, out id bigint, out worker bigint)
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_last bigint;
+begin
+  if queue_no >= 0 then
+    v_last := pg_sequence_last_value(('rowlock.cursor_at_' || queue_no % 32)::regclass);
+  end if;
+  if v_last & 255 = queue_no / 32 & 255 and v_last >> 11 > 0 then
+    at := timestamptz '2000-01-01 00:00:00+00' + (v_last >> 11) * interval '1 microsecond';
+    id := pg_sequence_last_value(('rowlock.cursor_id_' || queue_no % 32)::regclass);
+    worker := v_last >> 8 & 7;
+    if at > now then
+      -- The clock was set back; what is written there means nothing.
+      at := null;
+      id := null;
+      worker := null;
+    end if;
+  end if;
+end $$;
+
 -- What a transaction has written into the table of jobs, as a number: the table's file, which a rewrite of the table changes, and the transaction.
 create or replace function rowlock.mark(xid xid) returns bigint
   language sql volatile
@@ -225,6 +249,8 @@ declare
   v_take      tid[];              -- those of them to take,
   v_try       tid[];              -- now,
   v_tried     integer;            -- and how many those are
+  v_locked    tid[];
+  v_theirs    boolean;            -- whether somebody else was just taking them
   v_poison    tid[];
   v_expired   tid[];
   v_cancelled tid[];
@@ -235,9 +261,7 @@ declare
   v_end_id    bigint[];
   v_follow    boolean;            -- whether to start where the last claim stopped, and say where this one does
   v_settled   boolean;
-  v_last      bigint;             -- where the last one stopped: microseconds since 2000, who it was, and the mark
-  v_last_at   timestamptz;
-  v_last_id   bigint;
+  v_last      record;             -- where the last one stopped, and whose it was
   v_ahead     boolean;            -- whether this one went further
 begin
   perform set_config('synchronous_commit', 'off', true);
@@ -261,6 +285,7 @@ begin
     v_settled := true;
     v_turn := false;
     v_over := false;
+    v_theirs := false;
     if v_queue.paused or v_left <= 0 then
       payload := jsonb_build_object('queue', v_name, 'clock', rowlock.clock(), 'parked', 0, 'more', false);
       return next;
@@ -289,17 +314,7 @@ begin
       end if;
       v_now := rowlock.clock();
       v_lease := v_now + make_interval(secs => coalesce(claim_batch.lease_ms, v_queue.lease_ms) / 1000.0);
-      v_last_at := null;
-      if v_queue.no >= 0 then
-        v_last := pg_sequence_last_value(('rowlock.cursor_at_' || v_queue.no % 32)::regclass);
-        if v_last & 255 = v_queue.no / 32 & 255 and v_last >> 11 > 0 then
-          v_last_at := timestamptz '2000-01-01 00:00:00+00' + (v_last >> 11) * interval '1 microsecond';
-          v_last_id := pg_sequence_last_value(('rowlock.cursor_id_' || v_queue.no % 32)::regclass);
-          if v_last_at > v_now then
-            v_last_at := null;  -- the clock was set back; what is written there means nothing
-          end if;
-        end if;
-      end if;
+      v_last := rowlock.last_stop(v_queue.no, v_now);
       v_follow := false;
       if after_at is null then
         v_at := array_fill('-infinity'::timestamptz, array[9]);
@@ -308,9 +323,9 @@ begin
         v_at := after_at[9 * n - 8 : 9 * n];
         v_id := after_id[9 * n - 8 : 9 * n];
         v_follow := v_queue.no >= 0 and follow[n] is true;
-        if v_follow and (v_last_at, v_last_id) > (v_at[5], v_id[5]) then
-          v_at[5] := v_last_at;
-          v_id[5] := v_last_id;
+        if v_follow and (v_last.at, v_last.id) > (v_at[5], v_id[5]) then
+          v_at[5] := v_last.at;
+          v_id[5] := v_last.id;
         end if;
         if look_back_ms > 0 then
           select array_agg(least(c.at, v_now - make_interval(secs => look_back_ms / 1000.0))), array_agg(case when c.at < v_now - make_interval(secs => look_back_ms / 1000.0) then c.id else 0 end)
@@ -322,7 +337,7 @@ begin
       -- All that was seen will be taken: the next one may begin behind it, while this one writes. An exception is what gives a lock back early.
       if v_turn and v_follow and v_look.seen between 100 and v_left and cardinality(v_look.take) = v_look.seen and v_look.clean
          and v_look.seen_ord[1] = 5 and v_look.seen_ord[v_look.seen] = 5
-         and ((v_look.seen_at[1], v_look.seen_id[1]) > (v_last_at, v_last_id)) is not false then
+         and ((v_look.seen_at[1], v_look.seen_id[1]) > (v_last.at, v_last.id)) is not false then
         perform rowlock.stopped_at(v_queue.no, worker, v_look.seen_at[v_look.seen], v_look.seen_id[v_look.seen]);
         raise exception 'the turn is over' using errcode = 'RL002';
       end if;
@@ -335,14 +350,21 @@ begin
       v_take := v_look.take;
       -- Behind the place where the last claim stopped, rows may be under way to somebody whose turn is over.
       v_first := array_position(v_look.seen_ord, 5);
-      v_alone := v_turn and v_look.clean and (v_last_at is null or v_first is null or (v_look.seen_at[v_first], v_look.seen_id[v_first]) > (v_last_at, v_last_id));
+      v_alone := v_turn and v_look.clean and (v_last.at is null or v_first is null or (v_look.seen_at[v_first], v_look.seen_id[v_first]) > (v_last.at, v_last.id));
+      if not v_alone then
+        v_take := rowlock.not_bundled(v_name, v_at[5], v_id[5], v_take);
+      end if;
       v_taken := 0;
       while v_left > 0 and v_take <> '{}' loop
         v_try := v_take[: v_left];
         v_tried := cardinality(v_try);
         v_take := v_take[v_left + 1 :];
         if not v_alone then
-          v_try := array(select l.ctid from rowlock.job l where l.ctid = any (v_try) and l.queue = v_name for update skip locked);
+          v_locked := rowlock.lock_places(v_name, v_try);
+          -- Again, now that they are locked. If somebody has put some into a bundle since, this is where the others claim right now: what comes next is theirs, and locking
+          -- it would only make it dearer for them.
+          v_try := rowlock.not_bundled(v_name, v_at[5], v_id[5], v_locked);
+          v_theirs := v_try <> v_locked;
         end if;
         return query
           update rowlock.job j
@@ -362,11 +384,15 @@ begin
                        j.created_at, coalesce(j.timeout_ms, (v_kinds -> j.kind ->> 'timeout_ms')::bigint), j.tags, j.metadata, j.trace)
             end;
         get diagnostics v_rows = row_count;
+        if v_alone and rowlock.not_bundled(v_name, v_look.seen_at[v_first], v_look.seen_id[v_first], v_try) <> v_try then
+          raise exception 'others have claimed some of these jobs' using errcode = '40001';
+        end if;
         -- What somebody else holds may come back: whoever holds it may fail.
         v_settled := v_settled and v_rows = v_tried;
         v_taken := v_taken + v_rows;
         v_left := v_left - v_rows;
         v_all := v_all - v_rows;
+        exit when v_theirs;
       end loop;
 
       if v_look.other is not null then
@@ -385,7 +411,7 @@ begin
       end if;
 
       v_settled := v_settled and v_look.settled is not false and coalesce(v_take, '{}') = '{}';
-      exit when v_left <= 0;
+      exit when v_left <= 0 or v_theirs;
       v_visited := v_visited + v_look.seen;
       if v_look.seen > v_taken then
         -- Go on behind the last row seen in each priority.
@@ -402,7 +428,7 @@ begin
       v_turn := v_turn and not v_over;
       v_look := rowlock.look(v_name, v_at, v_id, v_visit, v_now, claim_batch.kinds, v_paused, suspects, v_crashes, v_kinds, v_attempts);
     end loop;
-    v_ahead := v_look.seen_ord[v_look.seen] = 5 and ((v_look.seen_at[v_look.seen], v_look.seen_id[v_look.seen]) > (v_last_at, v_last_id)) is not false;
+    v_ahead := v_look.seen_ord[v_look.seen] = 5 and ((v_look.seen_at[v_look.seen], v_look.seen_id[v_look.seen]) > (v_last.at, v_last.id)) is not false;
     if v_follow and v_turn and v_settled and v_ahead and not v_over then
       perform rowlock.stopped_at(v_queue.no, worker, v_look.seen_at[v_look.seen], v_look.seen_id[v_look.seen]);
     end if;
@@ -413,11 +439,11 @@ begin
       payload := payload || jsonb_build_object('lease_until', v_lease, 'max_attempts', v_attempts,
         'mark', case when v_queue.retention = interval '0' then rowlock.mark(pg_current_xact_id_if_assigned()::xid) end);
     end if;
-    if v_follow and v_last_at is not null and v_last >> 8 & 7 <> worker & 7 then
-      payload := payload || jsonb_build_object('other', v_last >> 8 & 7);
+    if v_follow and v_last.worker <> worker & 7 then
+      payload := payload || jsonb_build_object('other', v_last.worker);
     end if;
-    if not v_follow and v_last_at is not null then
-      payload := payload || jsonb_build_object('last_at', v_last_at, 'last_id', v_last_id);
+    if not v_follow and v_last.at is not null then
+      payload := payload || jsonb_build_object('last_at', v_last.at, 'last_id', v_last.id);
     end if;
     if v_end_at is not null then
       payload := payload || jsonb_build_object('cursor_at', v_end_at, 'cursor_id', v_end_id);
@@ -426,7 +452,7 @@ begin
   end loop;
 end $$;
 
--- What a worker asks first when somebody has rung: takes up to n jobs of one queue that have become due within the last second, in one statement.
+-- What a worker asks first when somebody has rung: takes up to n jobs of one queue that have become due within the last second, in few statements.
 -- What came before that, or is in any way unusual, it leaves alone: claim_batch follows. On an idle server each statement counts, and
 -- claim_batch, which knows all cases, takes 0.9 ms there for one job; this takes 0.5.
 --
@@ -450,6 +476,7 @@ declare
   v_now   timestamptz := rowlock.clock();
   v_lease timestamptz;
   v_queue rowlock.queue;
+  v_tids  tid[];
   v_rows  integer;
 begin
   perform set_config('synchronous_commit', 'off', true);
@@ -465,24 +492,29 @@ begin
     return;
   end if;
   v_lease := v_now + make_interval(secs => coalesce(claim_fresh.lease_ms, v_queue.lease_ms) / 1000.0);
+  v_tids := array(
+    select l.ctid
+      from unnest(c_priority, after_at) as c (priority, at),
+           lateral (
+             select f.ctid
+               from rowlock.job f
+              where f.queue = claim_fresh.queue and f.priority = c.priority
+                and f.run_at >= greatest(c.at, v_now - interval '1 s') and f.run_at <= v_now
+                and f.lease_until = '-infinity' and (claim_fresh.kinds is null or f.kind = any (claim_fresh.kinds))
+                and f.cancel_at is null and (f.expires_at is null or f.expires_at > v_now)
+              order by f.run_at, f.id
+              limit n
+                for update skip locked
+           ) l
+     limit n);
+  if v_tids <> '{}' then
+    -- Somebody may have put them into a bundle before they were locked.
+    v_tids := rowlock.not_bundled(claim_fresh.queue, v_now - interval '1 s', 0, v_tids);
+  end if;
   return query
     update rowlock.job j
        set lease_until = v_lease, claimed_at = v_now, token = claim_fresh.token, lease_by = worker, attempt = j.attempt + 1
-     where j.ctid = any (array(
-       select l.ctid
-         from unnest(c_priority, after_at) as c (priority, at),
-              lateral (
-                select f.ctid
-                  from rowlock.job f
-                 where f.queue = claim_fresh.queue and f.priority = c.priority
-                   and f.run_at >= greatest(c.at, v_now - interval '1 s') and f.run_at <= v_now
-                   and f.lease_until = '-infinity' and (claim_fresh.kinds is null or f.kind = any (claim_fresh.kinds))
-                   and f.cancel_at is null and (f.expires_at is null or f.expires_at > v_now)
-                 order by f.run_at, f.id
-                 limit n
-                   for update skip locked
-              ) l
-        limit n))
+     where j.ctid = any (v_tids)
     returning j.id, j.ctid, j.kind::text, j.payload::jsonb, j.run_at::timestamptz,
       case
         when j.attempt > 1 or j.priority <> 0 or j.failures > 0 or j.created_at <> j.run_at

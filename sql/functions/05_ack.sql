@@ -43,6 +43,9 @@ create or replace function rowlock.hold(
 as $$
 #variable_conflict use_column
 begin
+  if exists (select from rowlock.bundle b where b.token = any (tokens)) then
+    perform rowlock.write_leases(queue, ids, tokens);
+  end if;
   with locked as materialized (
     select i.n, l.tid
       from (select u.id, u.token, u.n from unnest(ids, tokens) with ordinality as u (id, token, n) where u.token <> 0 order by u.id) i,
@@ -60,7 +63,12 @@ begin
     select coalesce(array_agg(r.id) filter (where not r.there), '{}'), coalesce(array_agg(r.id) filter (where r.there), '{}')
       into lost, busy
       from (select i.id, coalesce((select true from rowlock.job j
-                                    where j.id between i.id and i.id and j.queue = hold.queue and j.token = i.token and i.token <> 0
+                                    where j.id between i.id and i.id and j.queue = hold.queue
+                                      -- Its lease could not be written either.
+                                      and (j.token = i.token or j.token = 0 and exists (
+                                             select from rowlock.bundle b
+                                              where b.token = i.token and (j.ctid = any (b.tids) or b.file <> pg_relation_filenode('rowlock.job'::regclass))))
+                                      and i.token <> 0
                                     order by j.id), false) as there
               from unnest(ids, tokens) with ordinality as i (id, token, n)
              where i.n <> all (held)) r;
@@ -136,13 +144,15 @@ end $$;
 
 -- Finished with success, without a history, and as far as the caller knows nobody has touched the jobs since they were claimed: what the library
 -- calls for most. Deletes all of them or none, and says which. They are known by where they are, and come in runs, one for each claim: runs[i]
--- of them, one after the other, have tokens[i], and marks[i] is what that claim said (rowlock.mark).
+-- of them, one after the other, have tokens[i], and marks[i] is what that claim said (rowlock.mark). closed: bundles that nothing is left of.
 --
 -- A place in a file and the transaction that wrote what is there name one version of one row: no transaction writes there twice. So nothing of
 -- the row has to be sent, returned and compared, which takes as long as deleting it. Whoever has touched a row since has written another
 -- version, or left a sign in xmax; and a table that was written anew (vacuum full) is another file. That is asked last, when the deletes
--- keep everybody from doing so. A delete that is undone leaves its sign in xmax too: complete_batch then finds the jobs by their ids.
-create or replace function rowlock.complete_untouched(queue text, tids tid[], runs integer[], tokens bigint[], marks bigint[]) returns boolean
+-- keep everybody from doing so. Of a bundle (04_bundle.sql) the rows are as they were before the claim, which has left its own sign in xmax. A delete that is undone leaves its sign in xmax too: complete_batch then finds the jobs by their ids.
+create or replace function rowlock.complete_untouched(
+  queue text, tids tid[], runs integer[], tokens bigint[], marks bigint[], closed bigint[] default null
+) returns boolean
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan
@@ -159,6 +169,9 @@ declare
   v_xid   xid;
   v_rows  integer;
 begin
+  if closed <> '{}' then
+    perform rowlock.close_bundles(closed);
+  end if;
   if tids is null or cardinality(runs) is distinct from cardinality(tokens) or cardinality(runs) is distinct from cardinality(marks)
      or cardinality(tids) <> (select coalesce(sum(r), 0) from unnest(runs) r) or 0 >= any (runs) then
     perform rowlock.refuse('runs', runs::text, 'must add up to the number of tids, and come with a token and a mark for each');
@@ -171,8 +184,13 @@ begin
     v_token := tokens[n];
     v_xid := (marks[n] & 4294967295)::text::xid;
     v_from := v_from + runs[n];
-    delete from rowlock.job j
-     where j.ctid = any (v_run) and j.queue = complete_untouched.queue and j.token = v_token and v_token <> 0 and j.xmin = v_xid and (j.xmax = 0 or j.xmax = j.xmin);
+    if rowlock.is_bundle(v_token) then
+      delete from rowlock.job j
+       where j.ctid = any (v_run) and j.queue = complete_untouched.queue and j.token = 0 and j.xmax = v_xid;
+    else
+      delete from rowlock.job j
+       where j.ctid = any (v_run) and j.queue = complete_untouched.queue and j.token = v_token and v_token <> 0 and j.xmin = v_xid and (j.xmax = 0 or j.xmax = j.xmin);
+    end if;
     get diagnostics v_rows = row_count;
     if v_rows is distinct from runs[n] or rowlock.mark(v_xid) is distinct from marks[n] then
       raise exception 'some were touched' using errcode = 'RL001';

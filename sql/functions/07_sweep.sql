@@ -41,6 +41,7 @@ begin
   end if;
   -- Others may skip this round from now on, not only when it is over.
   perform setval(v_due, (extract(epoch from c_began) * 1000)::bigint + 1000);
+  perform rowlock.settle_bundles(from_queue);
 
   -- claim_batch visits a bounded number of rows; go on from where it stopped until there is nothing more or no more room. It takes no turn:
   -- over a million dead rows this takes a while, and claims would wait for it.

@@ -30,6 +30,7 @@ begin
       from unnest(v_left) as i (id) join rowlock.job j on j.id = i.id
      group by j.queue order by j.queue
   loop
+    perform rowlock.write_leases(v_each.queue, v_each.ids);
     with locked as materialized (
       select j.id, j.lease_until > v_now as running
         from unnest(v_each.ids) as i (id) join rowlock.job j on j.id = i.id

@@ -109,6 +109,7 @@ begin
            lateral (select j.queue from rowlock.job j where j.id between i.id and i.id order by j.id offset 0) j
      group by j.queue order by j.queue
   loop
+    perform rowlock.write_leases(v_each.queue, v_each.ids);
     with locked as materialized (
       select l.*
         from unnest(v_each.ids) as i (id),  -- in their order
@@ -265,6 +266,7 @@ begin
   loop
     v_locked := '{}';
     v_tids := '{}';
+    perform rowlock.write_leases(v_each.queue, v_each.ids);
     for id, v_tid, answer in
       select l.*
         from unnest(v_each.ids) as i (id),  -- in their order
@@ -373,6 +375,7 @@ declare
   v_at        timestamptz;
   v_id        bigint;
   v_chunk     record;
+  v_tids      tid[];
   v_visit     integer;
   v_visited   integer := 0;
 begin
@@ -408,16 +411,17 @@ begin
          where s.fits and j.queue = c_queue and j.id = s.id and j.lease_until <= v_now
          limit max_jobs - purge.purged
            for update of j skip locked
-      ), gone as (
-        delete from rowlock.job j using locked l where j.ctid = l.tid and j.queue = c_queue
       )
-      select (select count(*) from seen) as seen, count(*) as locked,
+      select (select count(*) from seen) as seen, array_agg(l.tid) as tids,
              (select s.run_at from seen s order by s.run_at desc, s.id desc limit 1) as seen_at,
              (select s.id from seen s order by s.run_at desc, s.id desc limit 1) as seen_id,
              max(l.run_at) as locked_at, (array_agg(l.id order by l.run_at desc, l.id desc))[1] as locked_id
         into v_chunk
         from locked l;
-      purged := purged + v_chunk.locked;
+      -- Now that they are locked: those in a bundle are running.
+      v_tids := rowlock.not_bundled(c_queue, '-infinity', 0, v_chunk.tids);
+      delete from rowlock.job j where j.ctid = any (v_tids) and j.queue = c_queue collate "C";
+      purged := purged + coalesce(cardinality(v_tids), 0);
       v_visited := v_visited + v_chunk.seen;
       if purged >= max_jobs then
         next := jsonb_build_object('priority', v_priority, 'run_at', v_chunk.locked_at, 'id', v_chunk.locked_id);

@@ -383,13 +383,15 @@ begin
     return query select 'maintain', 0::bigint, 'left to another session that is at it';
     return;
   end if;
-  foreach step in array array['heal_queues', 'forget_workers', 'forget_once', 'retain', 'make_partitions', 'drop_partitions'] loop
+  foreach step in array array['heal_queues', 'settle_bundles', 'forget_workers', 'forget_once', 'retain', 'make_partitions', 'drop_partitions'] loop
     did := 0;
     detail := null;
     begin
       case step
         when 'heal_queues' then
           did := rowlock.heal_queues();
+        when 'settle_bundles' then
+          did := rowlock.settle_bundles();
         when 'forget_workers' then
           did := rowlock.forget_workers();
         when 'forget_once' then

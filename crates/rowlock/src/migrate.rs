@@ -48,6 +48,11 @@ const MIGRATIONS: &[Migration] = &[
         name: "nothing twice in the index",
         sql: include_str!("../sql/migrations/0006_nothing_twice_in_the_index.sql"),
     },
+    Migration {
+        version: 7,
+        name: "one lease for many",
+        sql: include_str!("../sql/migrations/0007_one_lease_for_many.sql"),
+    },
 ];
 
 /// In the order in which they must be created.
@@ -56,6 +61,7 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ("queue", include_str!("../sql/functions/02_queue.sql")),
     ("enqueue", include_str!("../sql/functions/03_enqueue.sql")),
     ("claim", include_str!("../sql/functions/04_claim.sql")),
+    ("bundle", include_str!("../sql/functions/04_bundle.sql")),
     ("ack", include_str!("../sql/functions/05_ack.sql")),
     ("wake", include_str!("../sql/functions/06_wake.sql")),
     ("sweep", include_str!("../sql/functions/07_sweep.sql")),

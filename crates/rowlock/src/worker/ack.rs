@@ -22,6 +22,8 @@ use crate::error::{Error, Result};
 use crate::job::whole_ms;
 use crate::validate;
 
+/// With so many unsent, no more jobs are claimed: they would only pile up.
+pub(super) const UNSENT_MAX: usize = 20_000;
 /// Most jobs in one statement.
 const BATCH_MAX: usize = 1000;
 /// A row that somebody has locked is tried again after this long.
@@ -125,6 +127,10 @@ pub(super) async fn ack_loop(core: Arc<Core>, link: Arc<Link>) {
         let acks = core.acks.take();
         if acks.is_empty() {
             continue;
+        }
+        if acks.len() >= UNSENT_MAX {
+            // Claims have waited for it, and perhaps no job runs any more that would tell them of room.
+            core.room.notify_one();
         }
         let began = Instant::now();
         meters.batch.record(acks.len() as f64);
@@ -331,23 +337,28 @@ impl Core {
         };
         let queue: &str = acks[0].attempt.queue();
         let places: Vec<Place> = acks.iter().map(|a| a.attempt.place()).collect();
-        let rows = self
+        let closed = self.closed.take();
+        let answer = self
             .rows(
                 link,
                 "complete jobs",
-                "select rowlock.complete_untouched($1, $2, $3, $4, $5)",
+                "select rowlock.complete_untouched($1, $2, $3, $4, $5, $6)",
                 &[
                     (&queue, Type::TEXT),
                     (&places, Type::TID_ARRAY),
                     (&runs.lengths, Type::INT4_ARRAY),
                     (&runs.tokens, Type::INT8_ARRAY),
                     (&runs.marks, Type::INT8_ARRAY),
+                    (&closed, Type::INT8_ARRAY),
                 ],
             )
-            .await?;
-        if rows.first().is_some_and(|row| row.get(0)) {
+            .await;
+        let done = answer.map(|rows| rows.first().is_some_and(|row| row.get(0)));
+        if matches!(done, Ok(true)) {
             return Ok(Untouched::Done);
         }
+        self.closed.add(closed);
+        done?;
         // Whatever becomes of the next try: this way is closed to them.
         acks.iter().for_each(|a| a.attempt.touched());
         Ok(Untouched::Undone)

@@ -58,6 +58,12 @@ pub(super) struct End {
     /// Of a claim: whether it came as far as the one before it, and left nothing on the way.
     #[serde(default)]
     pub(super) caught_up: bool,
+    /// Of a claim: whether its jobs have one lease in common.
+    #[serde(default)]
+    pub(super) bundle: bool,
+    /// Whether they have not only because there are too few.
+    #[serde(default)]
+    few: bool,
     /// Of a claim: the number of the worker whose the one before it was, if that is another.
     other: Option<u8>,
     /// Where the one before it stopped.
@@ -149,6 +155,11 @@ impl Answer {
     /// The number of another worker who claims jobs of one of these queues too.
     pub(super) fn other(&self) -> Option<u8> {
         self.parts.iter().find_map(|p| p.end.other)
+    }
+
+    /// Whether there is no bundle only because there are too few jobs for one.
+    pub(super) fn few(&self) -> bool {
+        self.parts.iter().any(|p| p.end.few)
     }
 
     /// Whether it was somebody else's turn to look.

@@ -12,6 +12,7 @@ use tokio_postgres::Row;
 use tokio_util::sync::CancellationToken;
 
 use super::answer::{Rest, column};
+use super::bundle::Bundle;
 use super::lane::Lane;
 use super::registry::Registered;
 use super::slots::Waiting;
@@ -59,6 +60,8 @@ pub(crate) struct Attempt {
     place: AtomicU64,
     /// By which the database knows the row as the claim wrote it; 0 when it has been written since.
     mark: AtomicI64,
+    /// Whether it has no lease but that of its bundle.
+    bundled: AtomicBool,
     /// Microseconds from the claim to the start of the handler, and one; 0 before that.
     started_us: AtomicU64,
     cancel: OnceLock<CancelReason>,
@@ -88,6 +91,8 @@ pub(crate) struct Origin {
     pub(crate) max_attempts: i16,
     /// By which the database knows what the claim has written.
     pub(crate) mark: Option<i64>,
+    /// The lease that they share, if they do.
+    pub(crate) bundle: Option<Arc<Bundle>>,
 }
 
 impl Attempt {
@@ -131,6 +136,7 @@ impl Attempt {
             renewed_ms: AtomicU64::new(0),
             place: AtomicU64::new(row.get::<_, Place>(column::TID).0),
             mark: AtomicI64::new(origin.mark.unwrap_or(0)),
+            bundled: AtomicBool::new(origin.bundle.is_some()),
             started_us: AtomicU64::new(0),
             cancel: OnceLock::new(),
             cancel_token: OnceLock::new(),
@@ -205,6 +211,16 @@ impl Attempt {
             .store(u64::try_from(ms).unwrap_or(u64::MAX), Relaxed);
         self.place.store(Place::parse(tid).0, Relaxed);
         self.touched();
+    }
+
+    pub(crate) fn is_bundled(&self) -> bool {
+        self.bundled.load(Relaxed)
+    }
+
+    /// It is over, or has a lease of its own. Returns the token of the bundle that no other job needs either.
+    pub(crate) fn leave_bundle(&self) -> Option<i64> {
+        let bundle = self.origin.bundle.as_ref()?;
+        self.bundled.swap(false, Relaxed).then(|| bundle.leave())?
     }
 
     /// The row is written anew, or may be.

@@ -13,7 +13,9 @@ use tokio::sync::futures::Notified;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use super::ack::UNSENT_MAX;
 use super::answer::Answer;
+use super::bundle::{Bundling, MANY, QUICK};
 use super::company::Company;
 use super::core::{Core, NO_LANE, lock};
 use super::cursor::Cursor;
@@ -38,14 +40,13 @@ const DISARM_EVERY: Duration = Duration::from_secs(1);
 const SPARE_FROM: usize = 500;
 /// When only the spare has a claim under way for so long, another is sent beside it.
 const SPARE_WAITED_FOR: Duration = Duration::from_millis(100);
-/// With so many acknowledgements unsent, claiming more would only pile up.
-const UNSENT_MAX: usize = 20_000;
 
 /// Jobs that are taken at once when somebody has rung, before a claim looks at everything…
 const FRESH_MAX: usize = 10;
 /// …after so long a wait at least. Where the bell rings more often, claims are at work anyway.
 const FRESH_AFTER: Duration = Duration::from_millis(5);
 
+const SQL_BUNDLE: &str = "select * from rowlock.claim_bundle($1, $2, $3, $4, $5, $6, $7, $8)";
 const SQL_FRESH: &str = "select * from rowlock.claim_fresh($1, $2, $3, $4, $5, $6, $7)";
 const SQL: &str =
     "select * from rowlock.claim_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
@@ -56,6 +57,8 @@ struct Asked<'a> {
     spare: bool,
     /// Whether it only looks at what has just become due.
     fresh: bool,
+    /// Whether it asks for a bundle, and takes nothing else.
+    bundle: bool,
     /// Whether all that was asked for could start at once.
     all_start: bool,
     /// How many jobs it may bring.
@@ -94,6 +97,8 @@ impl Hand<'_> {
 struct Room {
     ticket: Ticket,
     wanted: Wanted,
+    /// Whether all that is held then is expected to be over in a moment.
+    quick: bool,
 }
 
 /// What is said of each queue in a claim.
@@ -145,6 +150,7 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
     let mut rings = Rings::default();
     let mut disarmed: Option<Instant> = None;
     let mut company = Company::default();
+    let mut bundling = Bundling::new();
     let (mut just_rung, mut can_fresh, mut prepared) = (false, true, false);
     loop {
         if under_way.is_empty() {
@@ -169,8 +175,14 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
             } else {
                 idle.look_back(Instant::now())
             };
+            let many = brought.jobs >= MANY;
             brought = Brought::default();
-            under_way.push(core.ask(Hand::Own(&link), room, look_back));
+            let bundle = many && look_back.is_zero() && core.may_bundle(&room, &bundling);
+            under_way.push(if bundle {
+                core.ask_bundle(Hand::Own(&link), room)
+            } else {
+                core.ask(Hand::Own(&link), room, look_back)
+            });
         }
         let only_spare = under_way.iter().all(|asked| asked.spare);
         let (asked, rows) = tokio::select! {
@@ -233,6 +245,11 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
         brought.suspects += answer.suspects();
         brought.parked += answer.parked();
         brought.more |= all || answer.more();
+        if asked.bundle {
+            bundling.asked(jobs > 0 || answer.few(), Instant::now());
+            // It says nothing of what it left.
+            brought.more = true;
+        }
         core.note(&answer, how);
         let last = if !all && !asked.spare && !asked.rest.is_empty() {
             under_way.push(on_its_way(core.ask_rest(&link, asked, jobs)));
@@ -242,10 +259,13 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
             let now = Instant::now();
             company.claimed(jobs, answer.other(), now);
             idle.another_looks(!company.is_first(core.worker_id(), now));
-            let needed = jobs >= SPARE_FROM && company.is_alone(now);
-            let spare = Some(&spare).filter(|_| needed);
-            if all && failed.is_none() {
-                core.ask_more(&link, spare, &mut pace, &mut idle, &mut under_way);
+            // Where there is no bundle to be had, there may be as many jobs as ever.
+            let no_bundle = asked.bundle && jobs == 0;
+            let many = jobs >= SPARE_FROM || no_bundle && !answer.few();
+            let spare = Some(&spare).filter(|_| many && company.is_alone(now));
+            if (all || no_bundle) && failed.is_none() {
+                let mind = (&mut pace, &mut idle, &bundling);
+                core.ask_more(&link, spare, mind, &mut under_way);
             }
             Some(asked)
         };
@@ -343,8 +363,8 @@ impl Core {
     }
 
     /// How many jobs are wanted now, if it is time to ask for some.
-    fn room_now(&self, pace: &mut Pace) -> Option<Room> {
-        let pace = pace.ahead(self.finished.load(Relaxed), Instant::now());
+    fn room_now(&self, rate: &mut Pace) -> Option<Room> {
+        let pace = rate.ahead(self.finished.load(Relaxed), Instant::now());
         let ahead = (!self.suspects.load(Relaxed)).then_some(pace);
         let most_waiting = ahead.unwrap_or(0) / 2;
         self.low_water.store(most_waiting, Relaxed);
@@ -355,9 +375,14 @@ impl Core {
             && (wanted.free > 0 || slots.waiting_or_coming() <= most_waiting)
             && self.acks.len() < UNSENT_MAX
             && !self.stopping.is_cancelled();
-        now.then(|| Room {
-            ticket: slots.ask(&wanted),
-            wanted,
+        now.then(|| {
+            let ticket = slots.ask(&wanted);
+            let held = slots.running() + slots.waiting_or_coming();
+            Room {
+                ticket,
+                wanted,
+                quick: ahead.is_some() && rate.ends(held, QUICK),
+            }
         })
     }
 
@@ -367,8 +392,7 @@ impl Core {
         &'a self,
         own: &'a Link,
         spare: Option<&Spare>,
-        pace: &mut Pace,
-        idle: &mut Idle,
+        (pace, idle, bundling): (&mut Pace, &mut Idle, &Bundling),
         under_way: &mut Vec<Asked<'a>>,
     ) {
         let is_free = |on_spare| !under_way.iter().any(|asked| asked.spare == on_spare);
@@ -384,12 +408,17 @@ impl Core {
             };
             room.wanted.all_start &= under_way.is_empty();
             let look_back = idle.look_back_in_flood(Instant::now());
-            under_way.push(on_its_way(self.ask(hand, room, look_back)));
+            let asked = if look_back.is_zero() && self.may_bundle(&room, bundling) {
+                self.ask_bundle(hand, room)
+            } else {
+                self.ask(hand, room, look_back)
+            };
+            under_way.push(on_its_way(asked));
         }
     }
 
     fn ask<'a>(&'a self, hand: Hand<'a>, room: Room, look_back: Duration) -> Asked<'a> {
-        let Room { ticket, wanted } = room;
+        let Room { ticket, wanted, .. } = room;
         let mut lanes = wanted.lanes;
         let rest = lanes.split_off(lanes.len().min(LANES_PER_CLAIM));
         let mut rung = Box::pin(self.bell.notified());
@@ -407,6 +436,7 @@ impl Core {
         Asked {
             spare: matches!(hand, Hand::Spare(_)),
             fresh: false,
+            bundle: false,
             all_start: wanted.all_start,
             want: wanted.total,
             ticket,
@@ -420,6 +450,61 @@ impl Core {
             rows: async move {
                 let (want, suspects) = (wanted.total, wanted.all_start);
                 self.send_claim(hand.link(), claim, want, token, suspects, look_back)
+                    .await
+            }
+            .boxed(),
+        }
+    }
+
+    /// Whether a claim may ask for a bundle: of one queue only, and where jobs are over in a moment.
+    fn may_bundle(&self, room: &Room, bundling: &Bundling) -> bool {
+        let [(lane, _)] = room.wanted.lanes[..] else {
+            return false;
+        };
+        room.quick
+            && bundling.is_worth_a_try(room.wanted.total, Instant::now())
+            && lock(&self.lane(lane).cursor).may_follow()
+    }
+
+    /// Asks for a bundle of the one queue that there is room for.
+    fn ask_bundle<'a>(&'a self, hand: Hand<'a>, room: Room) -> Asked<'a> {
+        let Room { ticket, wanted, .. } = room;
+        let lane = self.lane(wanted.lanes[0].0);
+        let mut rung = Box::pin(self.bell.notified());
+        rung.as_mut().enable();
+        let (token, rewinds) = (random_token(), self.rewinds.load(Relaxed));
+        let cursor = lock(&lane.cursor).clone();
+        let (mut after_at, mut after_id) = (Vec::new(), Vec::new());
+        cursor.write_to(&mut after_at, &mut after_id);
+        let queue = lane.queue.clone();
+        Asked {
+            spare: matches!(hand, Hand::Spare(_)),
+            fresh: false,
+            bundle: true,
+            all_start: wanted.all_start,
+            want: wanted.total,
+            ticket,
+            from: vec![(lane, cursor)],
+            rest: Vec::new(),
+            look_back: Duration::ZERO,
+            token,
+            began: Instant::now(),
+            rewinds,
+            rung,
+            rows: async move {
+                let n = i32::try_from(wanted.total).unwrap_or(i32::MAX);
+                let (worker, lease_ms) = (self.worker_id(), self.lease_ms());
+                let params: [Param<'_>; 8] = [
+                    (&&*queue, Type::TEXT),
+                    (&n, Type::INT4),
+                    (&worker, Type::INT8),
+                    (&token, Type::INT8),
+                    (&lease_ms, Type::INT4),
+                    (&self.kinds, Type::TEXT_ARRAY),
+                    (&after_at, Type::TIMESTAMPTZ_ARRAY),
+                    (&after_id, Type::INT8_ARRAY),
+                ];
+                self.look(hand.link(), "claim jobs", SQL_BUNDLE, &params)
                     .await
             }
             .boxed(),
@@ -440,6 +525,7 @@ impl Core {
         Some(Asked {
             spare: false,
             fresh: true,
+            bundle: false,
             all_start: true,
             want,
             ticket,
@@ -481,6 +567,7 @@ impl Core {
         let room = Room {
             ticket: asked.ticket,
             wanted,
+            quick: false,
         };
         let next = self.ask(Hand::Own(link), room, asked.look_back);
         // Who rang since the first of them is to be heard.

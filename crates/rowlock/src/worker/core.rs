@@ -18,6 +18,7 @@ use tokio_util::task::TaskTracker;
 
 use super::ack::Acks;
 use super::attempt::Attempt;
+use super::bundle::Closed;
 use super::config::Config;
 use super::lane::Lane;
 use super::registry::Registry;
@@ -46,6 +47,7 @@ pub(super) struct Core {
     /// Every job that is claimed and not acknowledged, by id.
     pub(super) held: Mutex<RapidHashMap<i64, Arc<Attempt>>>,
     pub(super) acks: Acks,
+    pub(super) closed: Closed,
     /// There is room for more jobs.
     pub(super) room: Notify,
     /// Below so many waiting jobs it is time to claim; set by the claim loop.
@@ -124,6 +126,7 @@ impl Core {
             slots,
             held: Mutex::default(),
             acks: Acks::default(),
+            closed: Closed::default(),
             room: Notify::new(),
             low_water: AtomicUsize::new(0),
             bell: Notify::new(),
@@ -228,9 +231,11 @@ impl Core {
 
     /// The attempts are settled. A newer attempt at the same job, which may be ours too, is not.
     pub(super) fn forget<'a>(&self, attempts: impl IntoIterator<Item = &'a Arc<Attempt>>) {
+        let mut closed = Vec::new();
         let none_left = {
             let mut held = lock(&self.held);
             for attempt in attempts {
+                closed.extend(attempt.leave_bundle());
                 if let Entry::Occupied(entry) = held.entry(attempt.id) {
                     if entry.get().origin.token == attempt.origin.token {
                         entry.remove();
@@ -239,6 +244,9 @@ impl Core {
             }
             held.is_empty()
         };
+        if !closed.is_empty() {
+            self.closed.add(closed);
+        }
         self.acks_settled.notify_waiters();
         if none_left && self.look_again.swap(false, SeqCst) {
             self.bell.notify_waiters();

@@ -7,6 +7,7 @@ use tokio_postgres::Row;
 
 use super::answer::{Answer, Rest, column};
 use super::attempt::{Attempt, Origin};
+use super::bundle::Bundle;
 use super::core::{Core, lock};
 use crate::db::Micros;
 
@@ -73,6 +74,8 @@ impl Core {
             let Some(lease) = part.end.lease else {
                 continue; // there are no jobs
             };
+            let bundle = part.end.bundle;
+            let bundle = bundle.then(|| Arc::new(Bundle::new(answer.token, part.jobs.len())));
             let mut origins: Vec<Arc<Origin>> = Vec::new();
             let mut attempts = Vec::with_capacity(part.jobs.len());
             for row in &part.jobs {
@@ -100,6 +103,7 @@ impl Core {
                         lease: lease.until.since(part.clock),
                         max_attempts: lease.max_attempts,
                         mark: lease.mark,
+                        bundle: bundle.clone(),
                     }));
                     &origins[origins.len() - 1]
                 };

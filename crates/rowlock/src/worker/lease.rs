@@ -1,4 +1,4 @@
-//! Leases: renewed, in batches, only for jobs that outlive half of theirs. The same task says now and then that the worker is alive.
+//! Leases: renewed, in batches, only for jobs that outlive half of theirs, or that of a bundle for a moment. The same task says now and then that the worker is alive.
 //!
 //! A handler is told when its lease is gone, or when nobody could be reached for so long that it must be taken for gone.
 
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::types::Type;
 
 use super::attempt::{Attempt, CancelReason};
+use super::bundle::OVER_WITHIN;
 use super::core::{Core, lock};
 use crate::db::Link;
 use crate::error::{Error, Result};
@@ -25,6 +26,7 @@ pub(super) async fn lease_loop(core: Arc<Core>, link: Arc<Link>) {
     let mut beat = Instant::now();
     while core.pause(LOOK_EVERY).await {
         core.watching_expiry(core.renew(&link)).await;
+        core.watching_expiry(core.close_bundles(&link)).await;
         if beat.elapsed() >= HEARTBEAT_EVERY {
             beat = Instant::now();
             let alive = async {
@@ -51,12 +53,37 @@ impl Core {
         }
     }
 
+    /// Tells the database of bundles that nothing is left of. In a flood acknowledgements do so on the way.
+    async fn close_bundles(&self, link: &Link) {
+        let tokens = self.closed.take();
+        if tokens.is_empty() {
+            return;
+        }
+        let closed = self
+            .rows(
+                link,
+                "close bundles",
+                "select rowlock.close_bundles($1)",
+                &[(&tokens, Type::INT8_ARRAY)],
+            )
+            .await;
+        if let Err(e) = closed {
+            tracing::warn!(error = %e, "cannot close bundles, will try again");
+            self.closed.add(tokens);
+        }
+    }
+
     /// Renews the leases that are half over.
     async fn renew(&self, link: &Link) {
         let now = Instant::now();
         let mut due: HashMap<(usize, Duration), Vec<Arc<Attempt>>> = HashMap::new();
         for attempt in lock(&self.held).values() {
-            if now.duration_since(attempt.leased_since()) >= attempt.origin.lease / 2
+            let lasts = if attempt.is_bundled() {
+                OVER_WITHIN.min(attempt.origin.lease / 2)
+            } else {
+                attempt.origin.lease / 2
+            };
+            if now.duration_since(attempt.leased_since()) >= lasts
                 && attempt.cancel_reason() != Some(CancelReason::LeaseLost)
             {
                 due.entry((attempt.origin.lane.number, attempt.origin.lease))
@@ -107,6 +134,7 @@ impl Core {
         for (id, tid) in done.iter().zip(tids) {
             if let Some(attempt) = by_id.get(id) {
                 attempt.renewed(sent, tid);
+                self.closed.add(attempt.leave_bundle());
             }
         }
         for id in row.get::<_, Vec<i64>>(2) {
@@ -219,6 +247,7 @@ impl Core {
     }
 
     pub(super) async fn unregister(&self, link: &Link) -> Result<()> {
+        self.close_bundles(link).await;
         let worker = self.worker_id();
         self.rows(
             link,

@@ -9,6 +9,7 @@ mod answer;
 mod attempt;
 mod bell;
 mod builder;
+mod bundle;
 mod claim;
 mod company;
 mod config;

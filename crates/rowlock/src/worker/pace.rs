@@ -42,6 +42,11 @@ impl Pace {
         self.claim = (self.claim * 3 + took) / 4;
     }
 
+    /// Whether so many jobs are expected to be over within this time.
+    pub(super) fn ends(&self, jobs: usize, within: Duration) -> bool {
+        self.per_second * within.as_secs_f64() >= jobs as f64
+    }
+
     /// How many jobs may wait, when so many are finished by now.
     pub(super) fn ahead(&mut self, finished: u64, now: Instant) -> usize {
         let since = self.at.map_or(Duration::ZERO, |at| now.duration_since(at));

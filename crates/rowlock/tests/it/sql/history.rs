@@ -395,7 +395,7 @@ async fn a_step_that_fails_does_not_stop_the_others() {
         "{steps:?}"
     );
     assert!(steps.contains(&"heal_queues|1|".to_owned()), "{steps:?}");
-    assert_eq!(steps.len(), 6, "{steps:?}");
+    assert_eq!(steps.len(), 7, "{steps:?}");
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! The SQL contract, called straight.
 
 mod acks;
+mod bundle;
 mod claim;
 mod commit;
 mod crash;

@@ -207,6 +207,88 @@ fn held(rows: &[String]) -> Vec<Held> {
         .collect()
 }
 
+/// Claims a bundle, has one of its leases written, completes the others and closes it.
+async fn bundle(explained: &mut Explained, situation: &str, expect_jobs: bool) {
+    let pg = &explained.0.pg;
+    run(
+        pg,
+        "select rowlock.set_queue('flood', '{\"retention\": \"0\"}')",
+    )
+    .await;
+    if expect_jobs {
+        let jobs = "insert into rowlock.job (queue, kind, payload, run_at) select 'flood', 'k', '{}', clock_timestamp() from generate_series(1, 120)";
+        run(pg, jobs).await;
+    }
+    let token = number(pg, "select nextval('rowlock.job_id')").await;
+    let claim = format!(
+        "select id, {token}, tid, payload from rowlock.claim_bundle('flood', 200, 7, {token})"
+    );
+    let (mut jobs, plans) = explained.pinned(situation, &claim).await;
+    assert_eq!(
+        readers(&plans, "as plain"),
+        ["job_claim"],
+        "{situation}: the look ahead"
+    );
+    let end = jobs.pop().expect("what is said of all");
+    if !expect_jobs {
+        return;
+    }
+    assert_eq!(jobs.len(), 120, "{situation}: {end}");
+    for part in ["for update skip locked", "j.ctid = v_tids["] {
+        let read = readers(&plans, part);
+        assert_eq!(read, ["Tid Scan"], "{situation}: {part}");
+    }
+    let jobs = held(&jobs);
+    let call = format!(
+        "select rowlock.extend({})",
+        named(&jobs[..1]).replace("default", "flood")
+    );
+    let (_, plans) = explained.pinned(situation, &call).await;
+    let written = "set lease_until = bundle.lease_until";
+    assert_eq!(readers(&plans, written), ["Tid Scan"], "{situation}");
+    let by_id = readers(&plans, "j.token = 0");
+    assert_eq!(by_id, ["Tid Scan", "job_pkey"], "{situation}: by id");
+    let mark = end.split_once("\"mark\": ").expect("a mark").1;
+    let mark: String = mark.chars().take_while(char::is_ascii_digit).collect();
+    let call = format!(
+        "select rowlock.complete_untouched('flood', {}::tid[], '{{119}}', '{{{token}}}', '{{{mark}}}', '{{{token}}}')",
+        tids(&jobs[1..])
+    );
+    let (done, plans) = explained.pinned(situation, &call).await;
+    assert_eq!(
+        done,
+        ["f"],
+        "{situation}: it was closed before it was complete"
+    );
+    assert_eq!(
+        readers(&plans, "delete from rowlock.job"),
+        ["Tid Scan"],
+        "{situation}"
+    );
+    let call = call.replace(&format!(", '{{{token}}}')"), ")");
+    let (done, plans) = explained.pinned(situation, &call).await;
+    assert_eq!(done, ["t"], "{situation}: {call}");
+    assert_eq!(
+        readers(&plans, "j.xmax = v_xid"),
+        ["Tid Scan"],
+        "{situation}"
+    );
+    for plan in &plans {
+        for node in nodes(&plan.root) {
+            let walks = node["Relation Name"] == "bundle" && kind(node) == "Seq Scan";
+            assert!(
+                !walks,
+                "{situation}: all bundles are walked over\n{}",
+                drawn(&plan.root)
+            );
+        }
+    }
+    let close = format!(
+        "delete from rowlock.job where queue = 'flood'; select rowlock.close_bundles('{{{token}}}')"
+    );
+    explained.plans(&close).await;
+}
+
 /// Calls the hot functions once; claims by `claim`, an expression that gives id, token and tid.
 async fn call_all(explained: &mut Explained, situation: &str, claim: &str, expect_jobs: bool) {
     let (jobs, plans) = explained.pinned(situation, claim).await;
@@ -231,10 +313,16 @@ async fn call_all(explained: &mut Explained, situation: &str, claim: &str, expec
     let fresh = "select id from rowlock.claim_fresh('default', 6, 0, 4712)";
     let (_, plans) = explained.pinned(situation, fresh).await;
     assert_eq!(
-        readers(&plans, "set lease_until = v_lease"),
-        ["Tid Scan", "job_claim"],
+        readers(&plans, "for update skip locked"),
+        ["job_claim"],
         "{situation}: what is fresh"
     );
+    assert_eq!(
+        readers(&plans, "set lease_until = v_lease"),
+        ["Tid Scan"],
+        "{situation}: the lease of what is fresh"
+    );
+    bundle(explained, situation, expect_jobs).await;
     // On an empty table the statements run all the same, for jobs that are not there.
     let nobody = Held {
         id: 1,

@@ -396,8 +396,8 @@ async fn untouched_jobs_take_the_short_way_and_the_others_do_not_keep_them_from_
     let told = "select rowlock.set_queue('default', '{\"retention\": \"0\"}'); \
                 create sequence public.short; create sequence public.long; \
                 create schema kept; alter function rowlock.complete_untouched set schema kept; \
-                create function rowlock.complete_untouched(queue text, tids tid[], runs integer[], tokens bigint[], marks bigint[]) returns boolean \
-                  language plpgsql as $$ declare v_done boolean := kept.complete_untouched(queue, tids, runs, tokens, marks); begin \
+                create function rowlock.complete_untouched(queue text, tids tid[], runs integer[], tokens bigint[], marks bigint[], closed bigint[]) returns boolean \
+                  language plpgsql as $$ declare v_done boolean := kept.complete_untouched(queue, tids, runs, tokens, marks, closed); begin \
                   perform nextval(case when v_done then 'public.short' else 'public.long' end) from unnest(tids); return v_done; end $$";
     bench.sql.batch_execute(told).await.unwrap();
     bench.enqueue_all((0..40).map(note)).await;

@@ -2,6 +2,7 @@
 
 mod basics;
 mod batches;
+mod bundle;
 mod cancel;
 mod enqueue;
 mod faults;

@@ -1,0 +1,472 @@
+//! One lease for many: who is kept from the jobs of a bundle, and how they get leases of their own.
+
+use std::collections::HashSet;
+
+use tokio_postgres::{Client as Pg, SimpleQueryMessage};
+
+use super::kit::{
+    Held, Installed, installed, is, move_clock, named, number, one, refused, rows, run, tids, until,
+};
+
+const TOKEN: i64 = 77;
+
+/// A queue without history, with so many jobs like most.
+async fn flooded(n: usize) -> Installed {
+    let own = installed().await;
+    run(
+        &own.pg,
+        "select rowlock.set_queue('default', '{\"retention\": \"0\"}')",
+    )
+    .await;
+    put(&own.pg, n).await;
+    own
+}
+
+async fn put(pg: &Pg, n: usize) {
+    let sql = format!(
+        "insert into rowlock.job (kind, payload, created_at, run_at) select 'k', '{{}}', t, t \
+         from (select clock_timestamp() as t from generate_series(1, {n})) j"
+    );
+    run(pg, &sql).await;
+}
+
+/// Claims a bundle: its jobs, and what is said of all.
+async fn bundle(pg: &Pg, n: usize, token: i64) -> (Vec<Held>, String) {
+    let sql =
+        format!("select id, tid, payload from rowlock.claim_bundle('default', {n}, 7, {token})");
+    let mut all = rows(pg, &sql).await;
+    let end = all.pop().expect("what is said of all");
+    let jobs = all.iter().map(|row| {
+        let cells: Vec<&str> = row.split('|').collect();
+        Held {
+            id: cells[0].parse().expect("an id"),
+            token,
+            attempt: 1,
+            tid: cells[1].to_owned(),
+        }
+    });
+    (jobs.collect(), end)
+}
+
+fn mark(end: &str) -> String {
+    let mark = end
+        .split_once("\"mark\": ")
+        .unwrap_or_else(|| panic!("no mark in {end}"))
+        .1;
+    mark.chars()
+        .take_while(|c| c.is_ascii_digit() || *c == '-')
+        .collect()
+}
+
+/// Completes them the way a worker does.
+async fn untouched(pg: &Pg, jobs: &[Held], mark: &str) -> bool {
+    let sql = format!(
+        "select rowlock.complete_untouched('default', {}::tid[], '{{{}}}', '{{{TOKEN}}}', '{{{mark}}}')",
+        tids(jobs),
+        jobs.len()
+    );
+    is(pg, &sql).await
+}
+
+async fn left(pg: &Pg) -> i64 {
+    number(pg, "select count(*) from rowlock.job").await
+}
+
+#[tokio::test]
+async fn a_bundle_is_claimed_and_completed_without_a_lease_in_any_row() {
+    let own = flooded(250).await;
+    let pg = &own.pg;
+    let (jobs, end) = bundle(pg, 200, TOKEN).await;
+    assert_eq!(jobs.len(), 200, "{end}");
+    assert!(end.contains("\"bundle\": true"), "{end}");
+    let rows_say = "select count(*) from rowlock.job where token <> 0 or lease_until > '-infinity' or attempt <> 0";
+    assert_eq!(number(pg, rows_say).await, 0);
+    let bundle_says = "select queue, worker, cardinality(tids), lease_until - claimed_at from rowlock.bundle where token = 77";
+    assert_eq!(one(pg, bundle_says).await, "default|7|200|00:00:30");
+    assert!(untouched(pg, &jobs[..150], &mark(&end)).await);
+    assert!(
+        !untouched(pg, &jobs[..150], &mark(&end)).await,
+        "they are gone"
+    );
+    assert!(untouched(pg, &jobs[150..], &mark(&end)).await);
+    assert_eq!(left(pg).await, 50);
+    run(pg, "select rowlock.close_bundles('{77}')").await;
+    assert_eq!(number(pg, "select count(*) from rowlock.bundle").await, 0);
+}
+
+#[tokio::test]
+async fn nobody_else_gets_the_jobs_of_a_bundle() {
+    let own = flooded(200).await;
+    let pg = &own.pg;
+    let (jobs, end) = bundle(pg, 200, TOKEN).await;
+    assert_eq!(jobs.len(), 200, "{end}");
+    let other = &own.another().await;
+    for (who, sql) in [
+        (
+            "a claim from the start",
+            "rowlock.claim_batch('{default}', '{300}', 300, 8, 88)",
+        ),
+        (
+            "one that looks back",
+            "rowlock.claim_batch('{default}', '{300}', 300, 8, 88, null, null, true, array_fill(now(), array[9]), array_fill(0::bigint, array[9]), 100000, '{t}')",
+        ),
+        (
+            "one without a turn",
+            "rowlock.claim_batch('{default}', '{300}', 300, 8, 88, turn => false)",
+        ),
+        ("a scan", "rowlock.sweep('default', 300, 8, 88)"),
+        (
+            "another bundle",
+            "rowlock.claim_bundle('default', 300, 8, 88)",
+        ),
+    ] {
+        let sql = format!("select count(id) from {sql}");
+        assert_eq!(number(other, &sql).await, 0, "{who}");
+    }
+    assert_eq!(
+        number(
+            other,
+            "select count(*) from rowlock.claim('{default}', 300)"
+        )
+        .await,
+        0
+    );
+    // None of that has touched them.
+    assert!(untouched(pg, &jobs[..150], &mark(&end)).await);
+    let fresh = "select count(id) from rowlock.claim_fresh('default', 300, 8, 88)";
+    assert_eq!(number(other, fresh).await, 0);
+    // That has, but changed nothing.
+    assert!(!untouched(pg, &jobs[150..], &mark(&end)).await);
+    run(
+        pg,
+        &format!("select rowlock.complete({})", named(&jobs[150..])),
+    )
+    .await;
+    assert_eq!(left(pg).await, 0);
+}
+
+#[tokio::test]
+async fn what_is_not_like_most_is_left_to_the_claim() {
+    let own = flooded(0).await;
+    let pg = &own.pg;
+    for unusual in [
+        "priority = 1",
+        "priority = -1",
+        "unique_key = 'u'",
+        "expires_at = now() + interval '1 hour'",
+        "cancel_at = now()",
+        "lease_until = now() - interval '1 s'",
+        "lease_until = now() + interval '1 s'",
+        "kind = 'other'",
+    ] {
+        run(pg, "truncate rowlock.job").await;
+        put(pg, 200).await;
+        let one = format!(
+            "update rowlock.job set {unusual} where id = (select max(id) from rowlock.job)"
+        );
+        run(pg, &one).await;
+        let sql =
+            "select count(id) from rowlock.claim_bundle('default', 200, 7, 77, kinds => '{k}')";
+        assert_eq!(number(pg, sql).await, 0, "{unusual}");
+    }
+    for settings in [
+        "{\"retention\": \"1 day\"}",
+        "{\"retention\": \"0\", \"paused\": true}",
+        "{\"paused\": false, \"kinds\": {\"k\": {\"max_attempts\": 3}}}",
+    ] {
+        run(pg, "truncate rowlock.job").await;
+        put(pg, 200).await;
+        run(
+            pg,
+            &format!("select rowlock.set_queue('default', '{settings}')"),
+        )
+        .await;
+        let (jobs, end) = bundle(pg, 200, TOKEN).await;
+        let few = end.contains("\"few\": true");
+        assert!(jobs.is_empty() && !few, "{settings}: {end}");
+    }
+    run(
+        pg,
+        "truncate rowlock.job; update rowlock.queue set kinds = '{}'",
+    )
+    .await;
+    put(pg, 9).await;
+    let (jobs, end) = bundle(pg, 200, TOKEN).await;
+    assert!(jobs.is_empty() && end.contains("\"few\": true"), "{end}");
+    put(pg, 1).await;
+    assert_eq!(bundle(pg, 200, TOKEN).await.0.len(), 10);
+    assert_eq!(number(pg, "select count(*) from rowlock.bundle").await, 1);
+}
+
+#[tokio::test]
+async fn bad_values_are_refused() {
+    let own = flooded(200).await;
+    for (arguments, why) in [
+        ("'default', 0, 7, 77", "must be a number from 1 to 1000"),
+        ("'default', 1001, 7, 77", "must be a number from 1 to 1000"),
+        ("'default', null, 7, 77", "must be a number from 1 to 1000"),
+        ("'default', 200, 7, 0", "is no token"),
+        ("'default', 200, 7, null", "is no token"),
+        (
+            "'default', 200, 7, 77, after_at => '{now}'",
+            "each must have nine",
+        ),
+    ] {
+        let said = refused(
+            &own.pg,
+            &format!("select * from rowlock.claim_bundle({arguments})"),
+        )
+        .await;
+        assert!(
+            said.starts_with("22023") && said.contains(why),
+            "{arguments}: {said}"
+        );
+    }
+    assert_eq!(
+        number(&own.pg, "select count(*) from rowlock.bundle").await,
+        0
+    );
+}
+
+#[tokio::test]
+async fn whatever_else_is_said_of_one_job_gives_it_a_lease_of_its_own() {
+    let own = flooded(200).await;
+    let pg = &own.pg;
+    let (mut jobs, end) = bundle(pg, 200, TOKEN).await;
+    let of = |job: &Held| named(std::slice::from_ref(job));
+    for (verb, call) in [
+        ("fail", format!("rowlock.fail({}, '{{no}}')", of(&jobs[0]))),
+        (
+            "snooze",
+            format!("rowlock.snooze({}, '{{60000}}')", of(&jobs[1])),
+        ),
+        ("release", format!("rowlock.release({})", of(&jobs[2]))),
+        ("extend", format!("rowlock.extend({})", of(&jobs[3]))),
+        ("complete", format!("rowlock.complete({})", of(&jobs[4]))),
+    ] {
+        let answer = one(pg, &format!("select done, lost, busy from {call}")).await;
+        assert!(
+            answer.ends_with("|{}|{}") && answer != "{}|{}|{}",
+            "{verb}: {answer}"
+        );
+    }
+    let progress = format!(
+        "select rowlock.progress('default', {}, {TOKEN}, '{{}}')",
+        jobs[5].id
+    );
+    assert_eq!(one(pg, &progress).await, "done");
+    let say = "select attempt, failures, token, lease_by, lease_until > now() from rowlock.job where id = ";
+    for (n, expected) in [
+        (0, "1|1|0|7|f"),
+        (1, "1|0|0|7|f"),
+        (2, "1|0|0|7|f"),
+        (3, "1|0|77|7|t"),
+        (5, "1|0|77|7|t"),
+    ] {
+        assert_eq!(
+            one(pg, &format!("{say}{}", jobs[n].id)).await,
+            expected,
+            "job {n}"
+        );
+    }
+    let stranger = Held {
+        token: 78,
+        ..jobs[6].clone()
+    };
+    let answer = one(
+        pg,
+        &format!("select done, lost from rowlock.extend({})", of(&stranger)),
+    )
+    .await;
+    assert_eq!(answer, format!("{{}}|{{{}}}", stranger.id));
+    // The others are as they were.
+    let others = jobs.split_off(6);
+    assert!(untouched(pg, &others, &mark(&end)).await);
+    assert_eq!(left(pg).await, 5);
+}
+
+#[tokio::test]
+async fn who_manages_jobs_sees_that_they_run() {
+    let own = flooded(200).await;
+    let pg = &own.pg;
+    let (jobs, _) = bundle(pg, 100, TOKEN).await;
+    let ids = |n: usize| format!("array[{}]", jobs[n].id);
+    let cancel = format!("select answer from rowlock.cancel({})", ids(0));
+    assert_eq!(one(pg, &cancel).await, "asked");
+    let delete = format!("select answer from rowlock.delete({})", ids(1));
+    assert_eq!(one(pg, &delete).await, "running");
+    let retry = format!("select answer from rowlock.retry({})", ids(2));
+    assert_eq!(one(pg, &retry).await, "running");
+    assert_eq!(
+        one(pg, "select purged from rowlock.purge('default')").await,
+        "100"
+    );
+    assert_eq!(left(pg).await, 100, "those that run");
+    let answer = one(
+        pg,
+        &format!(
+            "select lost, cancelled from rowlock.extend({})",
+            named(&jobs[..1])
+        ),
+    )
+    .await;
+    assert_eq!(answer, format!("{{}}|{{{}}}", jobs[0].id));
+}
+
+#[tokio::test]
+async fn a_bundle_whose_worker_died_is_found_by_a_scan() {
+    let own = flooded(150).await;
+    let pg = &own.pg;
+    let (jobs, end) = bundle(pg, 150, TOKEN).await;
+    assert!(untouched(pg, &jobs[..50], &mark(&end)).await);
+    assert_eq!(
+        number(
+            pg,
+            "select count(id) from rowlock.sweep('default', 500, 8, 88)"
+        )
+        .await,
+        0
+    );
+    move_clock(pg, "31 s").await;
+    let scan = "select count(id) = 100 from rowlock.sweep('default', 500, 8, 88, overdue => true)";
+    until(pg, scan, "for a scan's turn").await;
+    let now = "select count(*), min(attempt), min(crashes), min(token) from rowlock.job";
+    assert_eq!(one(pg, now).await, "100|2|1|88");
+    assert_eq!(number(pg, "select count(*) from rowlock.bundle").await, 0);
+    // The old holder comes too late.
+    assert!(!untouched(pg, &jobs[50..], &mark(&end)).await);
+    let answer = one(
+        pg,
+        &format!(
+            "select done, busy from rowlock.complete({})",
+            named(&jobs[50..])
+        ),
+    )
+    .await;
+    assert_eq!(answer, "{}|{}");
+    assert_eq!(left(pg).await, 100);
+}
+
+/// Places mean nothing after `vacuum full`.
+#[tokio::test]
+async fn a_table_that_is_written_anew_frees_no_job() {
+    let own = flooded(300).await;
+    let pg = &own.pg;
+    // So that all rows move.
+    run(pg, "delete from rowlock.job where id <= 100").await;
+    let (jobs, end) = bundle(pg, 150, TOKEN).await;
+    assert_eq!(jobs.len(), 150, "{end}");
+    run(pg, "vacuum full rowlock.job").await;
+    let others = "select count(*) from rowlock.claim('{default}', 300)";
+    assert_eq!(number(pg, others).await, 50, "those that are in no bundle");
+    assert!(!untouched(pg, &jobs, &mark(&end)).await);
+    let cancel = format!("select answer from rowlock.cancel(array[{}])", jobs[0].id);
+    assert_eq!(one(pg, &cancel).await, "asked");
+    let named = named(&jobs);
+    let answer = format!("select cardinality(done), lost, busy from rowlock.complete({named})");
+    assert_eq!(one(pg, &answer).await, "150|{}|{}");
+    assert_eq!(left(pg).await, 50);
+}
+
+/// A scan has locked a row of the bundle for a moment: it is busy, not lost.
+#[tokio::test]
+async fn a_job_that_somebody_has_locked_is_busy() {
+    let own = flooded(150).await;
+    let pg = &own.pg;
+    let (jobs, end) = bundle(pg, 150, TOKEN).await;
+    let locker = own.another().await;
+    run(
+        &locker,
+        &format!(
+            "begin; select 1 from rowlock.job where id = {} for update",
+            jobs[0].id
+        ),
+    )
+    .await;
+    let extend = format!(
+        "select done, lost, busy from rowlock.extend({})",
+        named(&jobs[..2])
+    );
+    assert_eq!(
+        one(pg, &extend).await,
+        format!("{{{}}}|{{}}|{{{}}}", jobs[1].id, jobs[0].id)
+    );
+    run(&locker, "rollback").await;
+    assert!(untouched(pg, &jobs[2..], &mark(&end)).await);
+    assert!(
+        !untouched(pg, &jobs[..1], &mark(&end)).await,
+        "it bears another sign now"
+    );
+    assert_eq!(
+        one(pg, &extend).await,
+        format!("{{{},{}}}|{{}}|{{}}", jobs[0].id, jobs[1].id)
+    );
+}
+
+/// Bundles, claims from the start, looks at what is fresh and scans, all at once: each job goes to exactly one.
+#[tokio::test]
+async fn each_job_goes_to_one_of_many_who_claim_at_once() {
+    const JOBS: usize = 12_000;
+    let own = flooded(JOBS).await;
+    let ways = [
+        "rowlock.claim_bundle('default', 400, {w}, {t})",
+        "rowlock.claim_bundle('default', 150, {w}, {t})",
+        "rowlock.claim_batch('{default}', '{70}', 70, {w}, {t})",
+        "rowlock.claim_batch('{default}', '{200}', 200, {w}, {t}, null, null, true, array_fill('-infinity'::timestamptz, array[9]), array_fill(0::bigint, array[9]), 0, '{t}')",
+        "rowlock.claim_batch('{default}', '{40}', 40, {w}, {t}, turn => false)",
+        "rowlock.claim_fresh('default', 30, {w}, {t})",
+    ];
+    let mut all = tokio::task::JoinSet::new();
+    for (worker, way) in ways.into_iter().enumerate() {
+        let pg = own.another().await;
+        all.spawn(async move {
+            let (mut got, mut empty, mut bundles) = (Vec::new(), 0, 0);
+            for n in 0..1000 {
+                let token = 1 + worker * 100_000 + n;
+                let call = way.replace("{w}", &worker.to_string()).replace("{t}", &token.to_string());
+                // Who is told that others were faster tries again.
+                let Ok(answer) = pg.simple_query(&format!("select id from {call} where id is not null")).await else {
+                    continue;
+                };
+                let ids: Vec<String> = answer
+                    .iter()
+                    .filter_map(|m| match m {
+                        SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+                        _ => None,
+                    })
+                    .collect();
+                if ids.is_empty() {
+                    empty += 1;
+                    if empty > 50 {
+                        break;
+                    }
+                    continue;
+                }
+                empty = 0;
+                bundles += usize::from(way.contains("claim_bundle"));
+                let done = format!(
+                    "delete from rowlock.job where id in ({}); select rowlock.close_bundles('{{{token}}}')",
+                    ids.join(",")
+                );
+                run(&pg, &done).await;
+                got.extend(ids);
+            }
+            (got, bundles)
+        });
+    }
+    let (mut seen, mut total, mut bundles) = (HashSet::new(), 0, 0);
+    while let Some(done) = all.join_next().await {
+        let (got, made) = done.expect("a claimer");
+        total += got.len();
+        bundles += made;
+        seen.extend(got);
+    }
+    assert_eq!(
+        total,
+        seen.len(),
+        "{} went to more than one",
+        total - seen.len()
+    );
+    assert!(bundles > 0, "there were no bundles");
+    assert_eq!(seen.len(), JOBS, "some went to nobody");
+}
