@@ -122,6 +122,11 @@ CREATE FUNCTION rowlock.check_ids(ids bigint[]) RETURNS void
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
 
+CREATE FUNCTION rowlock.check_isolation(queue text) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS …;
+
 CREATE FUNCTION rowlock.check_items(kinds text[], payloads jsonb[], priorities integer[], run_ats timestamp with time zone[], max_payload_bytes integer) RETURNS void
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -225,8 +230,12 @@ CREATE FUNCTION rowlock.close_bundles(tokens bigint[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_indexscan TO 'on'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_sort TO 'off'
     AS …;
 
 CREATE FUNCTION rowlock.complete(queue text, ids bigint[], tokens bigint[], tids text[] DEFAULT NULL::text[], results jsonb[] DEFAULT NULL::jsonb[], ran_ms integer[] DEFAULT NULL::integer[], OUT done bigint[], OUT lost bigint[], OUT busy bigint[]) RETURNS record
@@ -530,8 +539,36 @@ CREATE FUNCTION rowlock.is_bundle(token bigint) RETURNS boolean
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_indexscan TO 'on'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
+    AS …;
+
+CREATE TABLE rowlock.bundle (
+    token bigint NOT NULL,
+    queue text NOT NULL,
+    worker bigint NOT NULL,
+    lease_until timestamp with time zone NOT NULL,
+    claimed_at timestamp with time zone NOT NULL,
+    last_at timestamp with time zone NOT NULL,
+    last_id bigint NOT NULL,
+    ids bigint[] NOT NULL
+)
+WITH (toast_tuple_target='8160', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0', vacuum_truncate=off);
+ALTER TABLE ONLY rowlock.bundle ALTER COLUMN ids SET STORAGE EXTERNAL;
+
+CREATE FUNCTION rowlock.is_needed(bundle rowlock.bundle) RETURNS boolean
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_indexscan TO 'on'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_sort TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_material TO 'off'
+    SET jit TO 'off'
     AS …;
 
 CREATE FUNCTION rowlock.is_sound(kind text, payload jsonb, priority integer, max_payload_bytes integer) RETURNS boolean
@@ -591,6 +628,20 @@ CREATE FUNCTION rowlock.lock_holder(job_id bigint, OUT locked boolean, OUT holde
     SET jit TO 'off'
     AS …;
 
+CREATE FUNCTION rowlock.lock_jobs(queue text, ids bigint[], OUT locked bigint[], OUT tids tid[], OUT since timestamp with time zone) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_indexscan TO 'on'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_sort TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_material TO 'off'
+    SET jit TO 'off'
+    AS …;
+
 CREATE FUNCTION rowlock.lock_places(queue text, tids tid[]) RETURNS tid[]
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -620,7 +671,7 @@ CREATE FUNCTION rowlock.look(queue text, after_at timestamp with time zone[], af
     SET jit TO 'off'
     AS …;
 
-CREATE FUNCTION rowlock.look_ahead(queue text, after_at timestamp with time zone[], after_id bigint[], most integer, now timestamp with time zone, kinds text[], OUT tids tid[], OUT plain boolean) RETURNS record
+CREATE FUNCTION rowlock.look_ahead(queue text, after_at timestamp with time zone[], after_id bigint[], most integer, now timestamp with time zone, kinds text[], OUT tids tid[], OUT ids bigint[], OUT plain boolean) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -871,6 +922,7 @@ CREATE FUNCTION rowlock.settle_bundles(queue text DEFAULT NULL::text) RETURNS bi
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_indexscan TO 'on'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     SET jit TO 'off'
@@ -984,23 +1036,7 @@ CREATE FUNCTION rowlock.why(job_id bigint) RETURNS TABLE(code text, sentence tex
     SET "TimeZone" TO 'UTC'
     AS …;
 
-CREATE TABLE rowlock.bundle (
-    token bigint NOT NULL,
-    queue text NOT NULL,
-    worker bigint NOT NULL,
-    lease_until timestamp with time zone NOT NULL,
-    claimed_at timestamp with time zone NOT NULL,
-    first_at timestamp with time zone NOT NULL,
-    first_id bigint NOT NULL,
-    last_at timestamp with time zone NOT NULL,
-    last_id bigint NOT NULL,
-    file oid NOT NULL,
-    tids tid[] NOT NULL
-)
-WITH (toast_tuple_target='8160', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0', vacuum_truncate=off);
-ALTER TABLE ONLY rowlock.bundle ALTER COLUMN tids SET STORAGE EXTERNAL;
-
-CREATE FUNCTION rowlock.write_lease(bundle rowlock.bundle, tids tid[]) RETURNS void
+CREATE FUNCTION rowlock.write_lease(bundle rowlock.bundle, tids tid[]) RETURNS bigint
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_indexscan TO 'off'
@@ -1008,17 +1044,13 @@ CREATE FUNCTION rowlock.write_lease(bundle rowlock.bundle, tids tid[]) RETURNS v
     SET enable_bitmapscan TO 'off'
     AS …;
 
-CREATE FUNCTION rowlock.write_leases(queue text, ids bigint[], tokens bigint[] DEFAULT NULL::bigint[]) RETURNS void
+CREATE FUNCTION rowlock.write_leases(queue text, ids bigint[], tokens bigint[] DEFAULT NULL::bigint[]) RETURNS bigint[]
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_indexscan TO 'on'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
-    SET enable_sort TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET enable_material TO 'off'
     SET jit TO 'off'
     AS …;
 

@@ -1,21 +1,40 @@
 -- Bundles: one lease for many jobs.
 --
 -- Writing a lease into each row is most of what a claim costs (1.5 µs of 2.4 for each job), and a job that is over in a moment needs none of its own. So in a
--- flood of short jobs a claim locks the rows, which is a third of that, and writes one row with their places. Whoever needs to know more of one of the jobs
+-- flood of short jobs a claim locks the rows, which is a third of that, and writes one row with their ids. Whoever needs to know more of one of the jobs
 -- has its lease written first (write_leases): an acknowledgement other than success, a renewal, somebody who cancels or deletes it. The worker does so for all that are not
 -- over after a second, and anybody does when the bundle's lease has run out (settle_bundles).
 --
 -- What keeps two from taking the same row. Whoever takes a row, one way or the other, locks or writes it first and then, in a statement of its own, looks whether it is in
--- somebody's bundle (not_bundled). A claim that is still under way has the row locked; one that is over shows its bundle to everybody whose statement begins after it.
--- So nothing depends on turns or on the places where claims stop: those only keep them out of each other's way.
+-- somebody's bundle (not_bundled). A claim that is still under way has the row locked; one that is over shows its bundle to every statement that begins after it.
+-- So nothing depends on turns or on the places where claims stop: those only keep them out of each other's way. It does depend on statements that see what is committed
+-- when they begin: at the isolation levels above that, jobs of queues that can have bundles are neither claimed nor managed (check_isolation).
 --
--- Places mean something in one file. Where the table has been written anew since (vacuum full), all free rows between the first and the last of a bundle count as its own, until it is
--- closed: rather wait for a moment with a job too many than run one twice.
+-- A job is in a bundle as long as its row says nothing of a lease since then: who has one of its own, or had, was claimed at that time or later.
 --
 -- A bundle holds nothing but jobs of priority 0 that were free, have no unique key and do not expire: what becomes of those while they wait is decided by others, who
--- would have to ask here each time. Views show jobs of a bundle as ready, for that second at most.
+-- would have to ask here each time. Views show jobs of a bundle as ready: for that second, or for the rest of the lease if the worker has died.
 
--- Those of the places where no row of a bundle is, in their order. Only bundles that end at or behind the given place in the queue are looked at.
+create or replace function rowlock.check_isolation(queue text) returns void
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_queue rowlock.queue;
+begin
+  if current_setting('transaction_isolation') in ('read committed', 'read uncommitted') then
+    return;
+  end if;
+  v_queue := rowlock.look_up_queue(queue);
+  if v_queue.retention = interval '0' and v_queue.kinds = '{}' then
+    raise exception 'rowlock: jobs of a queue without history are claimed, cancelled and deleted at isolation level read committed only, not at %',
+        current_setting('transaction_isolation')
+      using errcode = '0A000';
+  end if;
+end $$;
+
+-- Those of the places where no row of a bundle is, in their order; the caller has locked or written the rows. Only bundles that end at or behind the given place in the queue are looked at; null: behind the
+-- first of the rows.
 create or replace function rowlock.not_bundled(queue text, at timestamptz, id bigint, tids tid[]) returns tid[]
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -29,36 +48,36 @@ create or replace function rowlock.not_bundled(queue text, at timestamptz, id bi
 as $$
 #variable_conflict use_column
 declare
-  c_file constant oid := pg_relation_filenode('rowlock.job'::regclass);
-  v_free tid[];
+  v_at timestamptz := at;
+  v_id bigint := coalesce(not_bundled.id, 0);
 begin
-  if tids is null or not exists (select from rowlock.bundle b where b.queue = not_bundled.queue and (b.last_at, b.last_id) >= (at, not_bundled.id)) then
+  if tids is null or tids = '{}' then
     return tids;
   end if;
-  v_free := array(select t.tid
-                    from unnest(tids) with ordinality as t (tid, n)
-                    left join (select u.tid
-                                 from (select b.tids from rowlock.bundle b
-                                        where b.queue = not_bundled.queue and (b.last_at, b.last_id) >= (at, not_bundled.id) and b.file = c_file) b,
-                                      unnest(b.tids) as u (tid)) b on b.tid = t.tid
-                   where b.tid is null
-                   order by t.n);
-  if exists (select from rowlock.bundle b where b.queue = not_bundled.queue and (b.last_at, b.last_id) >= (at, not_bundled.id) and b.file <> c_file) then
-    v_free := array(select j.ctid
-                      from rowlock.job j
-                     where j.ctid = any (v_free) and j.queue = not_bundled.queue collate "C"
-                       and (j.priority <> 0 or not exists (select from rowlock.bundle b
-                                                            where b.queue = not_bundled.queue and (b.last_at, b.last_id) >= (j.run_at, j.id)
-                                                              and (b.first_at, b.first_id) <= (j.run_at, j.id) and b.file <> c_file)));
+  perform rowlock.check_isolation(queue);
+  if v_at is null then
+    select min(j.run_at) into v_at from rowlock.job j where j.ctid = any (tids) and j.queue = not_bundled.queue collate "C";
   end if;
-  return v_free;
+  if not exists (select from rowlock.bundle b where b.queue = not_bundled.queue and (b.last_at, b.last_id) >= (v_at, v_id)) then
+    return tids;
+  end if;
+  return array(select t.tid
+                 from unnest(tids) with ordinality as t (tid, n)
+                 left join (select j.ctid as tid
+                              from rowlock.job j
+                              join (select b.claimed_at, u.id
+                                      from (select b.claimed_at, b.ids from rowlock.bundle b where b.queue = not_bundled.queue and (b.last_at, b.last_id) >= (v_at, v_id)) b,
+                                           unnest(b.ids) as u (id)) b on b.id = j.id and j.claimed_at < b.claimed_at
+                             where j.ctid = any (tids) and j.queue = not_bundled.queue collate "C") b on b.tid = t.tid
+                where b.tid is null
+                order by t.n);
 end $$;
 
 -- Looks ahead in a flood: the next `most` rows of a queue, in order and from a position in each priority on; plain: whether each of them may go into a bundle.
 -- It is rowlock.look (04_claim.sql) without all that only the others need.
 create or replace function rowlock.look_ahead(
   queue text, after_at timestamptz[], after_id bigint[], most integer, now timestamptz, kinds text[],
-  out tids tid[], out plain boolean
+  out tids tid[], out ids bigint[], out plain boolean
 )
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -76,12 +95,12 @@ as $$
 declare
   c_priority constant smallint[] := '{4,3,2,1,0,-1,-2,-3,-4}';
 begin
-  select array_agg(s.tid), bool_and(s.plain)
-    into tids, plain
-    from (select l.tid, l.plain
+  select array_agg(s.tid), array_agg(s.id), bool_and(s.plain)
+    into tids, ids, plain
+    from (select l.tid, l.id, l.plain
             from unnest(c_priority, after_at, after_id) as c (priority, at, id),
                  lateral (
-                   select j.ctid as tid,
+                   select j.ctid as tid, j.id,
                           c.priority = 0 and j.lease_until = '-infinity' and (look_ahead.kinds is null or j.kind = any (look_ahead.kinds))
                             and j.cancel_at is null and j.expires_at is null and j.unique_key is null and (j.xmax = 0 or j.xmax = j.xmin) as plain
                      from rowlock.job j
@@ -113,15 +132,17 @@ create or replace function rowlock.claim_bundle(
 as $$
 #variable_conflict use_column
 declare
-  c_least   constant integer := 10;  -- of fewer it is not worth it
+  c_least   constant integer := 10;  -- of fewer it is not worth it,
+  c_most    constant integer := 900; -- and more do not fit into a page
   v_queue   rowlock.queue;
   v_now     timestamptz;
   v_lease   timestamptz;
   v_at      timestamptz[] := coalesce(after_at, array_fill('-infinity'::timestamptz, array[9]));
   v_id      bigint[] := coalesce(after_id, array_fill(0::bigint, array[9]));
   v_last    record;               -- where the claim before this one stopped, and whose it was
-  v_ahead   record;               -- what it sees,
-  v_tids    tid[];                -- and takes
+  v_ahead   record;               -- what it sees
+  v_tids    tid[];                -- where that is which it takes,
+  v_ids     bigint[];             -- and which it is
   v_few     boolean := false;
   v_head_at timestamptz;          -- the first of them,
   v_head_id bigint;
@@ -138,6 +159,7 @@ begin
     perform rowlock.refuse('after_at', cardinality(v_at)::text, 'entries, and after_id: each must have nine');
   end if;
   v_queue := rowlock.ensure_queue(claim_bundle.queue);
+  perform rowlock.check_isolation(claim_bundle.queue);
   if not v_queue.paused and v_queue.kinds = '{}' and v_queue.retention = interval '0' and v_queue.no >= 0 then
     begin
       perform pg_advisory_xact_lock(hashtextextended('@schema' || ' claim ' || claim_bundle.queue, 0));
@@ -147,17 +169,18 @@ begin
         v_at[5] := v_last.at;
         v_id[5] := v_last.id;
       end if;
-      v_ahead := rowlock.look_ahead(claim_bundle.queue, v_at, v_id, n, v_now, claim_bundle.kinds);
+      v_ahead := rowlock.look_ahead(claim_bundle.queue, v_at, v_id, least(n, c_most), v_now, claim_bundle.kinds);
       v_few := v_ahead.plain is not false and coalesce(cardinality(v_ahead.tids), 0) < c_least;
       if v_ahead.plain and not v_few then
-        v_tids := v_ahead.tids;
-        select j.run_at, j.id into v_head_at, v_head_id from rowlock.job j where j.ctid = v_tids[1] and j.queue = claim_bundle.queue;
-        select j.run_at, j.id into v_tail_at, v_tail_id from rowlock.job j where j.ctid = v_tids[cardinality(v_tids)] and j.queue = claim_bundle.queue;
+        v_head_id := v_ahead.ids[1];
+        v_tail_id := v_ahead.ids[cardinality(v_ahead.ids)];
+        select j.run_at into v_head_at from rowlock.job j where j.ctid = v_ahead.tids[1] and j.queue = claim_bundle.queue and j.id = v_head_id;
+        select j.run_at into v_tail_at from rowlock.job j where j.ctid = v_ahead.tids[cardinality(v_ahead.tids)] and j.queue = claim_bundle.queue and j.id = v_tail_id;
         -- Somebody may have put them elsewhere meanwhile.
-        if v_head_id is not null and v_tail_id is not null then
+        if v_head_at is not null and v_tail_at is not null then
+          v_tids := v_ahead.tids;
+          v_ids := v_ahead.ids;
           perform rowlock.stopped_at(v_queue.no, worker, v_tail_at, v_tail_id);
-        else
-          v_tids := null;
         end if;
       end if;
       raise exception 'the turn is over' using errcode = 'RL002';
@@ -182,9 +205,11 @@ begin
          for update skip locked;
     get diagnostics v_rows = row_count;
     if v_rows < cardinality(v_tids) then
-      v_tids := array(select j.ctid from rowlock.job j where j.ctid = any (v_tids) and j.queue = claim_bundle.queue and j.xmax = pg_current_xact_id()::xid);
+      select array_agg(j.ctid), array_agg(j.id) into v_tids, v_ids
+        from rowlock.job j
+       where j.ctid = any (v_tids) and j.queue = claim_bundle.queue and j.xmax = pg_current_xact_id()::xid;
     end if;
-    if v_rows <> cardinality(v_tids) or rowlock.not_bundled(claim_bundle.queue, v_head_at, v_head_id, v_tids) <> v_tids then
+    if v_rows <> coalesce(cardinality(v_ids), 0) or rowlock.not_bundled(claim_bundle.queue, v_head_at, v_head_id, v_tids) <> v_tids then
       raise exception 'others have claimed some of these jobs' using errcode = '40001';
     end if;
   end if;
@@ -193,9 +218,8 @@ begin
     'bundle', v_rows > 0, 'few', v_few);
   if v_rows > 0 then
     v_lease := v_now + make_interval(secs => coalesce(claim_bundle.lease_ms, v_queue.lease_ms) / 1000.0);
-    insert into rowlock.bundle (token, queue, worker, lease_until, claimed_at, first_at, first_id, last_at, last_id, file, tids)
-    values (claim_bundle.token, claim_bundle.queue, claim_bundle.worker, v_lease, v_now, v_head_at, v_head_id, v_tail_at, v_tail_id,
-            pg_relation_filenode('rowlock.job'::regclass), v_tids);
+    insert into rowlock.bundle (token, queue, worker, lease_until, claimed_at, last_at, last_id, ids)
+    values (claim_bundle.token, claim_bundle.queue, claim_bundle.worker, v_lease, v_now, v_tail_at, v_tail_id, v_ids);
     payload := payload || jsonb_build_object('lease_until', v_lease, 'max_attempts', v_queue.max_attempts, 'mark', rowlock.mark(pg_current_xact_id()::xid));
     if v_last.worker <> worker & 7 then
       payload := payload || jsonb_build_object('other', v_last.worker);
@@ -204,21 +228,25 @@ begin
   return next;
 end $$;
 
--- Writes the bundle's lease into the rows at these places, which the caller has locked. They are running jobs like any other then.
-create or replace function rowlock.write_lease(bundle rowlock.bundle, tids tid[]) returns void
+-- Writes the bundle's lease into those of its jobs that are at these places, where the caller has locked what is there. They are running jobs like any other then. Returns how many.
+create or replace function rowlock.write_lease(bundle rowlock.bundle, tids tid[]) returns bigint
   language sql volatile
   set search_path = pg_catalog, pg_temp
   set enable_indexscan = off
   set enable_seqscan = off
   set enable_bitmapscan = off
 as $$
-  update rowlock.job j
-     set lease_until = bundle.lease_until, claimed_at = bundle.claimed_at, token = bundle.token, lease_by = bundle.worker, attempt = j.attempt + 1
-   where j.ctid = any (tids) and j.queue = bundle.queue and j.token = 0
+  with written as (
+    update rowlock.job j
+       set lease_until = bundle.lease_until, claimed_at = bundle.claimed_at, token = bundle.token, lease_by = bundle.worker, attempt = j.attempt + 1
+     where j.ctid = any (tids) and j.queue = bundle.queue and j.id = any (bundle.ids) and j.token = 0 and j.claimed_at < bundle.claimed_at
+    returning 1
+  )
+  select count(*) from written
 $$;
 
--- Locks these jobs of one queue, as far as nobody else has, and writes the leases of those that are in a bundle: in one of these, or in any.
-create or replace function rowlock.write_leases(queue text, ids bigint[], tokens bigint[] default null) returns void
+-- Locks jobs of one queue, in the order of their ids and as far as nobody else has. Returns which, where they are, and when the first of them was due.
+create or replace function rowlock.lock_jobs(queue text, ids bigint[], out locked bigint[], out tids tid[], out since timestamptz)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan
@@ -232,70 +260,100 @@ create or replace function rowlock.write_leases(queue text, ids bigint[], tokens
   set jit = off
 as $$
 #variable_conflict use_column
-declare
-  v_tids   tid[];
-  v_from   timestamptz;           -- when the first of them was due
-  v_tokens bigint[] := tokens;
-  v_bundle rowlock.bundle;
-  v_mine   tid[];
 begin
-  select array_agg(l.tid), min(l.run_at) into v_tids, v_from
+  select array_agg(l.id), array_agg(l.tid), min(l.run_at) into locked, tids, since
     from (select u.id from unnest(ids) as u (id) order by u.id) i,
-         lateral (select j.ctid as tid, j.run_at
+         lateral (select j.id, j.ctid as tid, j.run_at
                     from rowlock.job j
-                   where j.id between i.id and i.id and j.queue = write_leases.queue and j.token = 0
+                   where j.id between i.id and i.id and j.queue = lock_jobs.queue
                    order by j.id
                      for update skip locked) l;
-  if v_tids is null then
-    return;
-  end if;
-  -- Statements of their own: they see whoever has been here before the rows were locked.
-  if v_tokens is null then
-    v_tokens := array(select b.token from rowlock.bundle b where b.queue = write_leases.queue and b.last_at >= v_from);
-  end if;
-  for v_bundle in select b.* from rowlock.bundle b where b.token = any (v_tokens) loop
-    continue when v_bundle.queue <> write_leases.queue;
-    if v_bundle.file = pg_relation_filenode('rowlock.job'::regclass) then
-      v_mine := array(select unnest(v_tids) intersect select unnest(v_bundle.tids));
-    else
-      v_mine := array(select j.ctid
-                        from rowlock.job j
-                       where j.ctid = any (v_tids) and j.queue = write_leases.queue collate "C" and j.priority = 0
-                         and (j.run_at, j.id) between (v_bundle.first_at, v_bundle.first_id) and (v_bundle.last_at, v_bundle.last_id));
-    end if;
-    if v_mine <> '{}' then
-      perform rowlock.write_lease(v_bundle, v_mine);
-    end if;
-  end loop;
 end $$;
 
--- Bundles whose lease has run out, of one queue or of all: what is left of their jobs gets that lease, so that the next claim sees a crash. Rows that somebody else has
--- locked are left out, and so are all if nobody knows any more where they are. Returns how many bundles there were.
-create or replace function rowlock.settle_bundles(queue text default null) returns bigint
+-- Locks these jobs of one queue, as far as nobody else has, and writes the leases of those that are in a bundle: in one of these, or in any. Returns which it has locked: no other may be
+-- taken for what it seems to be.
+create or replace function rowlock.write_leases(queue text, ids bigint[], tokens bigint[] default null) returns bigint[]
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
-  set plan_cache_mode = force_custom_plan
+  set plan_cache_mode = force_generic_plan
+  set enable_indexscan = on
   set enable_seqscan = off
   set enable_bitmapscan = off
   set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_bundle  rowlock.bundle;
-  v_bundles bigint := 0;
+  v_mine   record;
+  v_tokens bigint[] := tokens;
+  v_bundle rowlock.bundle;
+begin
+  v_mine := rowlock.lock_jobs(queue, ids);
+  if v_mine.locked is null then
+    return '{}';
+  end if;
+  -- Statements of their own: they see whoever has been here before the rows were locked.
+  if v_tokens is null then
+    perform rowlock.check_isolation(queue);
+    v_tokens := array(select b.token from rowlock.bundle b where b.queue = write_leases.queue and b.last_at >= v_mine.since);
+  end if;
+  for v_bundle in select b.* from rowlock.bundle b where b.token = any (v_tokens) loop
+    if v_bundle.queue = write_leases.queue and v_bundle.ids && write_leases.ids then
+      perform rowlock.write_lease(v_bundle, v_mine.tids);
+    end if;
+  end loop;
+  return v_mine.locked;
+end $$;
+
+-- Bundles whose lease has run out, of one queue or of all: what is left of their jobs gets that lease, so that the next claim sees a crash. A bundle with a job that somebody else has
+-- locked (its handler's own transaction, perhaps) stays: nobody can take that job anyway. Returns how many jobs and bundles that concerned.
+create or replace function rowlock.settle_bundles(queue text default null) returns bigint
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_custom_plan
+  set enable_indexscan = on
+  set enable_seqscan = off
+  set enable_bitmapscan = off
+  set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_bundle rowlock.bundle;
+  v_did    bigint := 0;
 begin
   for v_bundle in
     select b.* from rowlock.bundle b
      where (settle_bundles.queue is null or b.queue = settle_bundles.queue) and b.lease_until <= rowlock.clock()
        for update skip locked
   loop
-    if v_bundle.file = pg_relation_filenode('rowlock.job'::regclass) then
-      perform rowlock.write_lease(v_bundle, rowlock.lock_places(v_bundle.queue, v_bundle.tids));
+    v_did := v_did + rowlock.write_lease(v_bundle, (rowlock.lock_jobs(v_bundle.queue, v_bundle.ids)).tids);
+    if not rowlock.is_needed(v_bundle) then
+      delete from rowlock.bundle b where b.token = v_bundle.token;
+      v_did := v_did + 1;
     end if;
-    delete from rowlock.bundle b where b.token = v_bundle.token;
-    v_bundles := v_bundles + 1;
   end loop;
-  return v_bundles;
+  return v_did;
+end $$;
+
+-- Whether there are jobs that have no lease but this one.
+create or replace function rowlock.is_needed(bundle rowlock.bundle) returns boolean
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan
+  set enable_indexscan = on
+  set enable_seqscan = off
+  set enable_bitmapscan = off
+  set enable_sort = off
+  set enable_hashjoin = off
+  set enable_mergejoin = off
+  set enable_material = off
+  set jit = off
+as $$
+begin
+  return exists (
+    select from unnest(bundle.ids) as i (id),
+           lateral (select from rowlock.job j
+                     where j.id between i.id and i.id and j.queue = bundle.queue and j.token = 0 and j.claimed_at < bundle.claimed_at
+                     order by j.id) l);
 end $$;
 
 -- Locks the rows at these places, as far as nobody else has. Returns where those are.
@@ -317,6 +375,7 @@ create or replace function rowlock.is_bundle(token bigint) returns boolean
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan
+  set enable_indexscan = on
   set enable_seqscan = off
   set enable_bitmapscan = off
 as $$
@@ -329,10 +388,18 @@ create or replace function rowlock.close_bundles(tokens bigint[]) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan
+  set enable_indexscan = on
   set enable_seqscan = off
   set enable_bitmapscan = off
+  set enable_hashjoin = off
+  set enable_mergejoin = off
+  set enable_sort = off
 as $$
 #variable_conflict use_column
+declare
+  v_mine bigint[];
 begin
-  delete from rowlock.bundle b where b.token = any (tokens);
+  -- Somebody may just be at one whose lease has run out. Nobody who acknowledges jobs has to wait for that.
+  v_mine := array(select b.token from rowlock.bundle b where b.token = any (tokens) for update skip locked);
+  delete from rowlock.bundle b where b.token = any (v_mine);
 end $$;

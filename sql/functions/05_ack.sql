@@ -67,7 +67,7 @@ begin
                                       -- Its lease could not be written either.
                                       and (j.token = i.token or j.token = 0 and exists (
                                              select from rowlock.bundle b
-                                              where b.token = i.token and (j.ctid = any (b.tids) or b.file <> pg_relation_filenode('rowlock.job'::regclass))))
+                                              where b.token = i.token and j.id = any (b.ids) and j.claimed_at < b.claimed_at))
                                       and i.token <> 0
                                     order by j.id), false) as there
               from unnest(ids, tokens) with ordinality as i (id, token, n)

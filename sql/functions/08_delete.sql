@@ -18,6 +18,7 @@ declare
   v_now    timestamptz := rowlock.clock();
   v_left   bigint[];
   v_each   record;
+  v_mine   bigint[];
   v_locked record;
   v_busy   bigint[];
 begin
@@ -30,10 +31,10 @@ begin
       from unnest(v_left) as i (id) join rowlock.job j on j.id = i.id
      group by j.queue order by j.queue
   loop
-    perform rowlock.write_leases(v_each.queue, v_each.ids);
+    v_mine := rowlock.write_leases(v_each.queue, v_each.ids);
     with locked as materialized (
       select j.id, j.lease_until > v_now as running
-        from unnest(v_each.ids) as i (id) join rowlock.job j on j.id = i.id
+        from unnest(v_mine) as i (id) join rowlock.job j on j.id = i.id
        where j.queue = v_each.queue
        order by i.id
          for update of j skip locked

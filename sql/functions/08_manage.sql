@@ -98,6 +98,7 @@ as $$
 declare
   v_now      timestamptz := rowlock.clock();
   v_each     record;
+  v_mine     bigint[];
   v_locked   record;
   v_busy     bigint[];
   v_answered bigint[] := '{}';
@@ -109,10 +110,10 @@ begin
            lateral (select j.queue from rowlock.job j where j.id between i.id and i.id order by j.id offset 0) j
      group by j.queue order by j.queue
   loop
-    perform rowlock.write_leases(v_each.queue, v_each.ids);
+    v_mine := rowlock.write_leases(v_each.queue, v_each.ids);
     with locked as materialized (
       select l.*
-        from unnest(v_each.ids) as i (id),  -- in their order
+        from unnest(v_mine) as i (id),  -- in their order
              lateral (select j.id, j.ctid as tid, j.lease_until > v_now as running
                         from rowlock.job j
                        where j.id between i.id and i.id and j.queue = v_each.queue
@@ -247,6 +248,7 @@ as $$
 declare
   v_now    timestamptz := rowlock.clock();
   v_left   bigint[];
+  v_mine   bigint[];
   v_each   record;
   v_locked bigint[];
   v_busy   bigint[];
@@ -266,10 +268,10 @@ begin
   loop
     v_locked := '{}';
     v_tids := '{}';
-    perform rowlock.write_leases(v_each.queue, v_each.ids);
+    v_mine := rowlock.write_leases(v_each.queue, v_each.ids);
     for id, v_tid, answer in
       select l.*
-        from unnest(v_each.ids) as i (id),  -- in their order
+        from unnest(v_mine) as i (id),  -- in their order
              lateral (select j.id, j.ctid, case when j.lease_until > v_now then 'running'
                                                 when j.run_at > v_now or j.cancel_at is not null then 'hastened' else 'ready' end
                         from rowlock.job j
@@ -376,6 +378,7 @@ declare
   v_id        bigint;
   v_chunk     record;
   v_tids      tid[];
+  v_most      integer;
   v_visit     integer;
   v_visited   integer := 0;
 begin
@@ -398,6 +401,7 @@ begin
   while v_priority >= -4 loop
     loop
       v_visit := least(1000, c_visit_max - v_visited);
+      v_most := max_jobs - purged;
       with seen as materialized (
         select j.run_at, j.id, j.ctid as tid, j.lease_until <= v_now and (purge.kind is null or j.kind = purge.kind) as fits
           from rowlock.job j
@@ -409,7 +413,7 @@ begin
         select j.ctid as tid, s.run_at, s.id
           from seen s join rowlock.job j on j.ctid = s.tid
          where s.fits and j.queue = c_queue and j.id = s.id and j.lease_until <= v_now
-         limit max_jobs - purge.purged
+         limit v_most
            for update of j skip locked
       )
       select (select count(*) from seen) as seen, array_agg(l.tid) as tids,
@@ -419,7 +423,10 @@ begin
         into v_chunk
         from locked l;
       -- Now that they are locked: those in a bundle are running.
-      v_tids := rowlock.not_bundled(c_queue, '-infinity', 0, v_chunk.tids);
+      v_tids := v_chunk.tids;
+      if v_priority = 0 then
+        v_tids := rowlock.not_bundled(c_queue, v_at, v_id, v_tids);
+      end if;
       delete from rowlock.job j where j.ctid = any (v_tids) and j.queue = c_queue collate "C";
       purged := purged + coalesce(cardinality(v_tids), 0);
       v_visited := v_visited + v_chunk.seen;
@@ -427,9 +434,15 @@ begin
         next := jsonb_build_object('priority', v_priority, 'run_at', v_chunk.locked_at, 'id', v_chunk.locked_id);
         return;
       end if;
-      exit when v_chunk.seen < v_visit;
-      v_at := v_chunk.seen_at;
-      v_id := v_chunk.seen_id;
+      if cardinality(v_chunk.tids) = v_most then
+        -- There may be others between the last of them and the last seen.
+        v_at := v_chunk.locked_at;
+        v_id := v_chunk.locked_id;
+      else
+        exit when v_chunk.seen < v_visit;
+        v_at := v_chunk.seen_at;
+        v_id := v_chunk.seen_id;
+      end if;
       if v_visited >= c_visit_max then
         next := jsonb_build_object('priority', v_priority, 'run_at', v_at, 'id', v_id);
         return;

@@ -6,17 +6,14 @@ create table rowlock.bundle (
   worker      bigint      not null,
   lease_until timestamptz not null,
   claimed_at  timestamptz not null,
-  -- The first and the last of the jobs, in the order in which they are claimed. Who claims behind the last need not look at this bundle.
-  first_at    timestamptz not null,
-  first_id    bigint      not null,
+  -- The last of the jobs, in the order in which they are claimed. Who claims behind it need not look at this bundle.
   last_at     timestamptz not null,
   last_id     bigint      not null,
-  file        oid         not null,              -- in which file of the table,
-  tids        tid[]       not null               -- and where there, they are: at most 1000
+  ids         bigint[]    not null               -- at most 900
 ) with (
-  -- The places stay in the row (6 kB) and as they are: a second table for them, or packing them, would cost more than the claim.
+  -- The ids stay in the row (7 kB) and as they are: a second table for them, or packing them, would cost more than the claim.
   toast_tuple_target = 8160,
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off
 );
-alter table rowlock.bundle alter column tids set storage external;
+alter table rowlock.bundle alter column ids set storage external;
 create index bundle_last on rowlock.bundle (queue, last_at, last_id);

@@ -198,8 +198,8 @@ impl Core {
                     // The one that cannot be stored as it is becomes a failure that says why.
                     tracing::error!(id = acks[0].attempt.id, error = %e, ?verb, "an outcome cannot be stored");
                     if verb == Verb::Fail {
-                        // Even that cannot be stored. Its lease will run out.
-                        self.forget(acks.iter().map(|a| &a.attempt));
+                        // Even that cannot be stored. Its lease will run out, or that of its bundle.
+                        self.abandon(acks.iter().map(|a| &a.attempt));
                         return Vec::new();
                     }
                     acks[0].verdict = Verdict::Outcome(Outcome::Dead(format!(

@@ -14,6 +14,8 @@ pub(super) const QUICK: Duration = Duration::from_millis(250);
 const LEAST: usize = 100;
 /// …and the claims before it have brought so many.
 pub(super) const MANY: usize = 20;
+/// Most jobs in one: the database makes no larger ones.
+pub(super) const MOST: usize = 900;
 /// After a claim that brought none it takes so long until the next is asked for, and twice as long each time…
 const AGAIN_FIRST: Duration = Duration::from_millis(100);
 /// …up to this.

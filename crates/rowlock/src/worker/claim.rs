@@ -15,7 +15,7 @@ use tokio_postgres::types::Type;
 
 use super::ack::UNSENT_MAX;
 use super::answer::Answer;
-use super::bundle::{Bundling, MANY, QUICK};
+use super::bundle::{Bundling, MANY, MOST, QUICK};
 use super::company::Company;
 use super::core::{Core, NO_LANE, lock};
 use super::cursor::Cursor;
@@ -210,6 +210,9 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
             Err(e) => {
                 tracing::warn!(error = %e, "cannot claim, will try again");
                 core.failed(&asked);
+                if asked.bundle {
+                    bundling.asked(false, Instant::now());
+                }
                 brought = Brought::default();
                 failed = Some(if e.is_retryable() {
                     Duration::from_millis(100)
@@ -260,8 +263,8 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
             company.claimed(jobs, answer.other(), now);
             idle.another_looks(!company.is_first(core.worker_id(), now));
             // Where there is no bundle to be had, there may be as many jobs as ever.
-            let no_bundle = asked.bundle && jobs == 0;
-            let many = jobs >= SPARE_FROM || no_bundle && !answer.few();
+            let no_bundle = asked.bundle && jobs == 0 && !answer.few();
+            let many = jobs >= SPARE_FROM || no_bundle;
             let spare = Some(&spare).filter(|_| many && company.is_alone(now));
             if (all || no_bundle) && failed.is_none() {
                 let mind = (&mut pace, &mut idle, &bundling);
@@ -469,6 +472,7 @@ impl Core {
     /// Asks for a bundle of the one queue that there is room for.
     fn ask_bundle<'a>(&'a self, hand: Hand<'a>, room: Room) -> Asked<'a> {
         let Room { ticket, wanted, .. } = room;
+        let want = wanted.total.min(MOST);
         let lane = self.lane(wanted.lanes[0].0);
         let mut rung = Box::pin(self.bell.notified());
         rung.as_mut().enable();
@@ -482,7 +486,7 @@ impl Core {
             fresh: false,
             bundle: true,
             all_start: wanted.all_start,
-            want: wanted.total,
+            want,
             ticket,
             from: vec![(lane, cursor)],
             rest: Vec::new(),
@@ -492,7 +496,7 @@ impl Core {
             rewinds,
             rung,
             rows: async move {
-                let n = i32::try_from(wanted.total).unwrap_or(i32::MAX);
+                let n = i32::try_from(want).unwrap_or(i32::MAX);
                 let (worker, lease_ms) = (self.worker_id(), self.lease_ms());
                 let params: [Param<'_>; 8] = [
                     (&&*queue, Type::TEXT),

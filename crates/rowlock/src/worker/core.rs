@@ -232,10 +232,21 @@ impl Core {
     /// The attempts are settled. A newer attempt at the same job, which may be ours too, is not.
     pub(super) fn forget<'a>(&self, attempts: impl IntoIterator<Item = &'a Arc<Attempt>>) {
         let mut closed = Vec::new();
+        self.abandon(
+            attempts
+                .into_iter()
+                .inspect(|a| closed.extend(a.leave_bundle())),
+        );
+        if !closed.is_empty() {
+            self.closed.add(closed);
+        }
+    }
+
+    /// Nothing can be said of these attempts: their leases have to run out.
+    pub(super) fn abandon<'a>(&self, attempts: impl IntoIterator<Item = &'a Arc<Attempt>>) {
         let none_left = {
             let mut held = lock(&self.held);
             for attempt in attempts {
-                closed.extend(attempt.leave_bundle());
                 if let Entry::Occupied(entry) = held.entry(attempt.id) {
                     if entry.get().origin.token == attempt.origin.token {
                         entry.remove();
@@ -244,9 +255,6 @@ impl Core {
             }
             held.is_empty()
         };
-        if !closed.is_empty() {
-            self.closed.add(closed);
-        }
         self.acks_settled.notify_waiters();
         if none_left && self.look_again.swap(false, SeqCst) {
             self.bell.notify_waiters();

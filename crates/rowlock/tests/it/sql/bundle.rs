@@ -81,7 +81,7 @@ async fn a_bundle_is_claimed_and_completed_without_a_lease_in_any_row() {
     assert!(end.contains("\"bundle\": true"), "{end}");
     let rows_say = "select count(*) from rowlock.job where token <> 0 or lease_until > '-infinity' or attempt <> 0";
     assert_eq!(number(pg, rows_say).await, 0);
-    let bundle_says = "select queue, worker, cardinality(tids), lease_until - claimed_at from rowlock.bundle where token = 77";
+    let bundle_says = "select queue, worker, cardinality(ids), lease_until - claimed_at from rowlock.bundle where token = 77";
     assert_eq!(one(pg, bundle_says).await, "default|7|200|00:00:30");
     assert!(untouched(pg, &jobs[..150], &mark(&end)).await);
     assert!(
@@ -347,25 +347,159 @@ async fn a_bundle_whose_worker_died_is_found_by_a_scan() {
     assert_eq!(left(pg).await, 100);
 }
 
-/// Places mean nothing after `vacuum full`.
+/// Places mean nothing after `vacuum full`, and other jobs may come into old ones.
 #[tokio::test]
-async fn a_table_that_is_written_anew_frees_no_job() {
+async fn jobs_that_move_and_others_in_their_places_are_told_apart() {
     let own = flooded(300).await;
     let pg = &own.pg;
-    // So that all rows move.
     run(pg, "delete from rowlock.job where id <= 100").await;
     let (jobs, end) = bundle(pg, 150, TOKEN).await;
     assert_eq!(jobs.len(), 150, "{end}");
-    run(pg, "vacuum full rowlock.job").await;
+    assert!(untouched(pg, &jobs[..100], &mark(&end)).await);
+    run(pg, "vacuum rowlock.job").await;
+    put(pg, 50).await;
+    let reused = "select count(*) from rowlock.job where id > 300 and ctid < (select max(ctid) from rowlock.job where id <= 300)";
+    assert!(number(pg, reused).await > 0, "no place was used again");
     let others = "select count(*) from rowlock.claim('{default}', 300)";
-    assert_eq!(number(pg, others).await, 50, "those that are in no bundle");
-    assert!(!untouched(pg, &jobs, &mark(&end)).await);
-    let cancel = format!("select answer from rowlock.cancel(array[{}])", jobs[0].id);
+    assert_eq!(number(pg, others).await, 100, "those that are in no bundle");
+    run(pg, "vacuum full rowlock.job").await;
+    put(pg, 20).await;
+    assert_eq!(number(pg, others).await, 20);
+    assert!(!untouched(pg, &jobs[100..], &mark(&end)).await);
+    let cancel = format!("select answer from rowlock.cancel(array[{}])", jobs[149].id);
     assert_eq!(one(pg, &cancel).await, "asked");
-    let named = named(&jobs);
-    let answer = format!("select cardinality(done), lost, busy from rowlock.complete({named})");
-    assert_eq!(one(pg, &answer).await, "150|{}|{}");
-    assert_eq!(left(pg).await, 50);
+    let complete = format!(
+        "select cardinality(done), lost, busy from rowlock.complete({})",
+        named(&jobs[100..])
+    );
+    assert_eq!(one(pg, &complete).await, "50|{}|{}");
+    assert_eq!(left(pg).await, 120);
+}
+
+#[tokio::test]
+async fn who_had_a_lease_of_its_own_is_free_when_it_is_given_back() {
+    let own = flooded(100).await;
+    let pg = &own.pg;
+    let (jobs, _) = bundle(pg, 100, TOKEN).await;
+    run(
+        pg,
+        &format!("select rowlock.release({})", named(&jobs[..3])),
+    )
+    .await;
+    let again = "select count(*) from rowlock.claim('{default}', 100)";
+    assert_eq!(number(pg, again).await, 3, "though the bundle is open");
+    move_clock(pg, "31 s").await;
+    // All others are, when the lease has run out: also where nobody scans.
+    assert_eq!(number(pg, again).await, 100);
+    assert_eq!(number(pg, "select count(*) from rowlock.bundle").await, 0);
+    let crashes = "select crashes, count(*) from rowlock.job group by 1";
+    assert_eq!(one(pg, crashes).await, "1|100");
+}
+
+/// Who manages jobs may look just before a claim commits its bundle. It must not lock what it did not see.
+#[tokio::test]
+async fn jobs_that_could_not_be_locked_in_time_are_busy() {
+    let own = flooded(20).await;
+    let pg = &own.pg;
+    let (jobs, _) = bundle(pg, 20, TOKEN).await;
+    let missed = "create or replace function rowlock.write_leases(queue text, ids bigint[], tokens bigint[] default null) returns bigint[] language sql as $$ select '{}'::bigint[] $$";
+    run(pg, missed).await;
+    for verb in ["cancel", "delete", "retry"] {
+        let call = format!("select answer from rowlock.{verb}(array[{}])", jobs[0].id);
+        assert_eq!(one(pg, &call).await, "busy", "{verb}");
+    }
+    assert_eq!(left(pg).await, 20);
+}
+
+/// A handler's own transaction may last longer than the lease. Nobody can take its job, and its failure counts.
+#[tokio::test]
+async fn a_bundle_stays_while_somebody_has_one_of_its_jobs_locked() {
+    let own = flooded(20).await;
+    let pg = &own.pg;
+    let (jobs, _) = bundle(pg, 20, TOKEN).await;
+    let handler = own.another().await;
+    run(
+        &handler,
+        &format!("begin; select rowlock.complete({})", named(&jobs[..1])),
+    )
+    .await;
+    move_clock(pg, "31 s").await;
+    let again = "select count(*) from rowlock.claim('{default}', 100)";
+    assert_eq!(number(pg, again).await, 19);
+    run(&handler, "rollback").await;
+    let fail = format!(
+        "select done from rowlock.fail({}, '{{no}}')",
+        named(&jobs[..1])
+    );
+    assert_eq!(one(pg, &fail).await, format!("{{{}}}", jobs[0].id));
+    let counted = format!(
+        "select attempt, failures from rowlock.job where id = {}",
+        jobs[0].id
+    );
+    assert_eq!(one(pg, &counted).await, "1|1");
+    assert_eq!(number(pg, "select rowlock.settle_bundles()").await, 1);
+}
+
+#[tokio::test]
+async fn purge_leaves_out_bundles_and_nothing_else() {
+    let own = flooded(3000).await;
+    let pg = &own.pg;
+    let (jobs, _) = bundle(pg, 100, TOKEN).await;
+    let (mut next, mut purged) = ("null".to_owned(), 0);
+    loop {
+        let call = format!(
+            "select purged, next from rowlock.purge('default', max_jobs => 70, next => {next})"
+        );
+        let answer = one(pg, &call).await;
+        let (n, at) = answer.split_once('|').expect("two columns");
+        purged += n.parse::<usize>().expect("a number");
+        if at == "null" {
+            break;
+        }
+        next = format!("'{at}'");
+    }
+    assert_eq!(purged, 2900);
+    assert_eq!(left(pg).await, jobs.len() as i64);
+}
+
+/// A statement that does not see what was committed before it cannot know of bundles.
+#[tokio::test]
+async fn above_read_committed_nothing_is_taken_where_there_may_be_bundles() {
+    let own = flooded(200).await;
+    let pg = &own.pg;
+    let late = own.another().await;
+    let first = number(pg, "select min(id) from rowlock.job").await;
+    for level in ["repeatable read", "serializable"] {
+        for call in [
+            "rowlock.claim('{default}', 50)".to_owned(),
+            "rowlock.claim_fresh('default', 50, 8, 88)".to_owned(),
+            "rowlock.claim_bundle('default', 50, 8, 88)".to_owned(),
+            format!("rowlock.cancel(array[{first}])"),
+            format!("rowlock.delete(array[{first}])"),
+            "rowlock.purge('default')".to_owned(),
+        ] {
+            run(&late, &format!("begin isolation level {level}")).await;
+            let said = refused(&late, &format!("select * from {call}")).await;
+            assert!(
+                said.starts_with("0A000") && said.contains(level),
+                "{call}: {said}"
+            );
+            run(&late, "rollback").await;
+        }
+    }
+    run(
+        pg,
+        "select rowlock.set_queue('default', '{\"retention\": \"1 day\"}')",
+    )
+    .await;
+    run(&late, "begin isolation level repeatable read").await;
+    let claim = "select count(*) from rowlock.claim('{default}', 50)";
+    assert_eq!(
+        number(&late, claim).await,
+        50,
+        "with a history there are none"
+    );
+    run(&late, "commit").await;
 }
 
 /// A scan has locked a row of the bundle for a moment: it is busy, not lost.
@@ -415,6 +549,7 @@ async fn each_job_goes_to_one_of_many_who_claim_at_once() {
         "rowlock.claim_batch('{default}', '{200}', 200, {w}, {t}, null, null, true, array_fill('-infinity'::timestamptz, array[9]), array_fill(0::bigint, array[9]), 0, '{t}')",
         "rowlock.claim_batch('{default}', '{40}', 40, {w}, {t}, turn => false)",
         "rowlock.claim_fresh('default', 30, {w}, {t})",
+        "rowlock.sweep('default', 60, {w}, {t}, overdue => true)",
     ];
     let mut all = tokio::task::JoinSet::new();
     for (worker, way) in ways.into_iter().enumerate() {

@@ -230,11 +230,13 @@ async fn bundle(explained: &mut Explained, situation: &str, expect_jobs: bool) {
         "{situation}: the look ahead"
     );
     let end = jobs.pop().expect("what is said of all");
+    // A small table, of which that is known: its one page would be read as a whole.
+    run(&explained.0.pg, "vacuum analyze rowlock.bundle").await;
     if !expect_jobs {
         return;
     }
     assert_eq!(jobs.len(), 120, "{situation}: {end}");
-    for part in ["for update skip locked", "j.ctid = v_tids["] {
+    for part in ["for update skip locked", "j.ctid = v_ahead.tids["] {
         let read = readers(&plans, part);
         assert_eq!(read, ["Tid Scan"], "{situation}: {part}");
     }
@@ -246,8 +248,6 @@ async fn bundle(explained: &mut Explained, situation: &str, expect_jobs: bool) {
     let (_, plans) = explained.pinned(situation, &call).await;
     let written = "set lease_until = bundle.lease_until";
     assert_eq!(readers(&plans, written), ["Tid Scan"], "{situation}");
-    let by_id = readers(&plans, "j.token = 0");
-    assert_eq!(by_id, ["Tid Scan", "job_pkey"], "{situation}: by id");
     let mark = end.split_once("\"mark\": ").expect("a mark").1;
     let mark: String = mark.chars().take_while(char::is_ascii_digit).collect();
     let call = format!(
