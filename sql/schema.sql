@@ -34,6 +34,16 @@ CREATE FUNCTION rowlock.announce(queue text) RETURNS void
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
 
+CREATE FUNCTION rowlock.any_bundle(queue text, at timestamp with time zone, id bigint, ids bigint[] DEFAULT NULL::bigint[]) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_indexscan TO 'on'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS …;
+
 CREATE FUNCTION rowlock.archive_batch(place text, ended_before timestamp with time zone, of_queue text DEFAULT NULL::text, max_jobs integer DEFAULT 1000, max_bytes integer DEFAULT 4194304, from_next jsonb DEFAULT NULL::jsonb) RETURNS TABLE(id bigint, ended_at timestamp with time zone, line text, next jsonb)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -803,6 +813,16 @@ CREATE FUNCTION rowlock.purge(queue text, kind text DEFAULT NULL::text, state te
 CREATE FUNCTION rowlock.queue_names() RETURNS SETOF text
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
+    AS …;
+
+CREATE FUNCTION rowlock.read_places(queue text, tids tid[], OUT places tid[], OUT ids bigint[], OUT claimed_ats timestamp with time zone[]) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_indexscan TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
     AS …;
 
 CREATE FUNCTION rowlock.redrive(queue text DEFAULT NULL::text, kind text DEFAULT NULL::text, reason text DEFAULT NULL::text, error text DEFAULT NULL::text, tag text DEFAULT NULL::text, payload jsonb DEFAULT NULL::jsonb, metadata jsonb DEFAULT NULL::jsonb, died_after timestamp with time zone DEFAULT NULL::timestamp with time zone, died_before timestamp with time zone DEFAULT NULL::timestamp with time zone, ids bigint[] DEFAULT NULL::bigint[], rate double precision DEFAULT NULL::double precision, start_at timestamp with time zone DEFAULT NULL::timestamp with time zone, max_jobs integer DEFAULT 1000, INOUT next jsonb DEFAULT NULL::jsonb, OUT redriven bigint, OUT duplicates bigint) RETURNS record

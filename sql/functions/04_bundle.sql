@@ -33,8 +33,42 @@ begin
   end if;
 end $$;
 
--- Those of the places where no row of a bundle is, in their order; the caller has locked or written the rows. Only bundles that end at or behind the given place in the queue are looked at; null: behind the
--- first of the rows.
+-- Whether there is a bundle that ends at or behind the given place in the queue, and holds one of these jobs if they are given.
+create or replace function rowlock.any_bundle(queue text, at timestamptz, id bigint, ids bigint[] default null) returns boolean
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan
+  set enable_indexscan = on
+  set enable_seqscan = off
+  set enable_bitmapscan = off
+  set jit = off
+as $$
+#variable_conflict use_column
+begin
+  perform rowlock.check_isolation(queue);
+  return exists (select from rowlock.bundle b
+                  where b.queue = any_bundle.queue and (b.last_at, b.last_id) >= (at, any_bundle.id)
+                    and (any_bundle.ids is null or b.ids && any_bundle.ids));
+end $$;
+
+-- Reads what is at these places. By itself, because only here are index scans off: a plan for a table that was empty when it was made would rather walk over all of it than look at so many places.
+create or replace function rowlock.read_places(queue text, tids tid[], out places tid[], out ids bigint[], out claimed_ats timestamptz[])
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan
+  set enable_indexscan = off
+  set enable_seqscan = off
+  set enable_bitmapscan = off
+  set jit = off
+as $$
+#variable_conflict use_column
+begin
+  select array_agg(j.ctid), array_agg(j.id), array_agg(j.claimed_at) into places, ids, claimed_ats
+    from rowlock.job j
+   where j.ctid = any (tids) and j.queue = read_places.queue;
+end $$;
+
+-- Those of the places where no row of a bundle is, in their order; the caller has locked the rows, and not written them. Only bundles that end at or behind the given place in the queue are looked at.
 create or replace function rowlock.not_bundled(queue text, at timestamptz, id bigint, tids tid[]) returns tid[]
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -48,27 +82,22 @@ create or replace function rowlock.not_bundled(queue text, at timestamptz, id bi
 as $$
 #variable_conflict use_column
 declare
-  v_at timestamptz := at;
-  v_id bigint := coalesce(not_bundled.id, 0);
+  v_read record;
 begin
   if tids is null or tids = '{}' then
     return tids;
   end if;
-  perform rowlock.check_isolation(queue);
-  if v_at is null then
-    select min(j.run_at) into v_at from rowlock.job j where j.ctid = any (tids) and j.queue = not_bundled.queue collate "C";
-  end if;
-  if not exists (select from rowlock.bundle b where b.queue = not_bundled.queue and (b.last_at, b.last_id) >= (v_at, v_id)) then
+  if not rowlock.any_bundle(queue, at, not_bundled.id) then
     return tids;
   end if;
+  v_read := rowlock.read_places(queue, tids);
   return array(select t.tid
                  from unnest(tids) with ordinality as t (tid, n)
-                 left join (select j.ctid as tid
-                              from rowlock.job j
+                 left join (select j.tid
+                              from unnest(v_read.places, v_read.ids, v_read.claimed_ats) as j (tid, id, claimed_at)
                               join (select b.claimed_at, u.id
-                                      from (select b.claimed_at, b.ids from rowlock.bundle b where b.queue = not_bundled.queue and (b.last_at, b.last_id) >= (v_at, v_id)) b,
-                                           unnest(b.ids) as u (id)) b on b.id = j.id and j.claimed_at < b.claimed_at
-                             where j.ctid = any (tids) and j.queue = not_bundled.queue collate "C") b on b.tid = t.tid
+                                      from (select b.claimed_at, b.ids from rowlock.bundle b where b.queue = not_bundled.queue and (b.last_at, b.last_id) >= (at, not_bundled.id)) b,
+                                           unnest(b.ids) as u (id)) b on b.id = j.id and j.claimed_at < b.claimed_at) b on b.tid = t.tid
                 where b.tid is null
                 order by t.n);
 end $$;

@@ -351,6 +351,9 @@ begin
       -- Behind the place where the last claim stopped, rows may be under way to somebody whose turn is over.
       v_first := array_position(v_look.seen_ord, 5);
       v_alone := v_turn and v_look.clean and (v_last.at is null or v_first is null or (v_look.seen_at[v_first], v_look.seen_id[v_first]) > (v_last.at, v_last.id));
+      if v_alone and v_first is not null then
+        v_alone := not rowlock.any_bundle(v_name, v_look.seen_at[v_first], v_look.seen_id[v_first]);
+      end if;
       if not v_alone then
         v_take := rowlock.not_bundled(v_name, v_at[5], v_id[5], v_take);
       end if;
@@ -384,7 +387,8 @@ begin
                        j.created_at, coalesce(j.timeout_ms, (v_kinds -> j.kind ->> 'timeout_ms')::bigint), j.tags, j.metadata, j.trace)
             end;
         get diagnostics v_rows = row_count;
-        if v_alone and rowlock.not_bundled(v_name, v_look.seen_at[v_first], v_look.seen_id[v_first], v_try) <> v_try then
+        -- There was none when it began to write. One that there is now was made by somebody who did not see that.
+        if v_alone and v_first is not null and rowlock.any_bundle(v_name, v_look.seen_at[v_first], v_look.seen_id[v_first], v_look.seen_id) then
           raise exception 'others have claimed some of these jobs' using errcode = '40001';
         end if;
         -- What somebody else holds may come back: whoever holds it may fail.

@@ -23,7 +23,7 @@ use crate::job::whole_ms;
 use crate::validate;
 
 /// With so many unsent, no more jobs are claimed: they would only pile up.
-pub(super) const UNSENT_MAX: usize = 20_000;
+pub(super) const UNSENT_MAX: usize = 5_000;
 /// Most jobs in one statement.
 const BATCH_MAX: usize = 1000;
 /// A row that somebody has locked is tried again after this long.

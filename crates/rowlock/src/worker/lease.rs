@@ -78,7 +78,8 @@ impl Core {
         let now = Instant::now();
         let mut due: HashMap<(usize, Duration), Vec<Arc<Attempt>>> = HashMap::new();
         for attempt in lock(&self.held).values() {
-            let lasts = if attempt.is_bundled() {
+            // One that is over and only waits to be acknowledged needs no lease of its own.
+            let lasts = if attempt.is_bundled() && !attempt.is_answered() {
                 OVER_WITHIN.min(attempt.origin.lease / 2)
             } else {
                 attempt.origin.lease / 2

@@ -240,6 +240,12 @@ async fn bundle(explained: &mut Explained, situation: &str, expect_jobs: bool) {
         let read = readers(&plans, part);
         assert_eq!(read, ["Tid Scan"], "{situation}: {part}");
     }
+    let others =
+        "select id from rowlock.claim_batch('{flood}', '{50}', 50, 8, 88) where id is not null";
+    let (taken, plans) = explained.pinned(situation, others).await;
+    assert!(taken.is_empty(), "{situation}: {taken:?}");
+    let read = readers(&plans, "j.queue = read_places.queue");
+    assert_eq!(read, ["Tid Scan"], "{situation}: what is in bundles");
     let jobs = held(&jobs);
     let call = format!(
         "select rowlock.extend({})",
