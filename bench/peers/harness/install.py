@@ -82,8 +82,8 @@ def call(command, log, **more):
 
 
 def reason(log):
-    """The line of the log that says most."""
+    """The line of the log that says most, without where on this machine it was."""
     with open(log, encoding="utf-8", errors="replace") as file:
         lines = [line.strip() for line in file if line.strip()]
     telling = [line for line in lines[-60:] if line.lower().startswith(("error", "npm error"))]
-    return (telling or lines or ["no word why"])[0][:300]
+    return (telling or lines or ["no word why"])[0].replace(f"{HERE}/", "")[:300]

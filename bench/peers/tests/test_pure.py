@@ -7,17 +7,25 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from harness import plan, report, stats
+from harness import install, plan, report, stats
 from harness.bars import Bar, bars
 from harness.figures import Figures
 from harness.postgres import Failed, with_database
-from harness.systems import BY_NAME, SYSTEMS
+from harness.systems import BY_NAME, HERE, SYSTEMS
 
 
 def phase(system, scenario, name, jobs, seconds, number=1, **more):
     return {"system": system, "scenario": scenario, "round": number, "phase": name, "jobs": jobs, "seconds": seconds, "exact": True,
             "settings": "s", "adapter_cpu": 0.1, "server_cpu": 0.2, "wal": 1000.0 * jobs, "wal_without_images": 200.0 * jobs,
             "table_bytes": 100 * jobs, "index_bytes": 50 * jobs, **more}
+
+
+class Install(unittest.TestCase):
+    def test_the_reason_of_a_failure_does_not_tell_where_it_was(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".log") as log:
+            log.write(f"Compiling\nerror: cannot build `peer ({HERE}/rust/peer)`\n")
+            log.flush()
+            self.assertEqual(install.reason(log.name), "error: cannot build `peer (rust/peer)`")
 
 
 class Stats(unittest.TestCase):

@@ -5,8 +5,11 @@ use std::process::Command;
 
 fn main() {
     let cargo = std::env::var("CARGO").expect("cargo sets CARGO");
+    // Of other platforms' dependencies nothing has been downloaded.
+    let target = std::env::var("TARGET").expect("cargo sets TARGET");
     let output = Command::new(cargo)
         .args(["metadata", "--format-version=1", "--locked", "--offline"])
+        .args(["--filter-platform", &target])
         .output()
         .expect("cargo metadata runs");
     let metadata: serde_json::Value =
