@@ -10,7 +10,8 @@
 -- So nothing depends on turns or on the places where claims stop: those only keep them out of each other's way. It does depend on statements that see what is committed
 -- when they begin: at the isolation levels above that, jobs of queues that can have bundles are neither claimed nor managed (check_isolation).
 --
--- A job is in a bundle as long as its row says nothing of a lease since then: who has one of its own, or had, was claimed at that time or later.
+-- A job is in a bundle as long as its row says nothing of a lease since then: who has one of its own, or had, was claimed at that time or later. (Where the clock has been set back,
+-- a job may have been claimed in what is the future now. It goes into no bundle.)
 --
 -- A bundle holds nothing but jobs of priority 0 that were free, have no unique key and do not expire: what becomes of those while they wait is decided by others, who
 -- would have to ask here each time. Views show jobs of a bundle as ready: for that second, or for the rest of the lease if the worker has died.
@@ -130,7 +131,7 @@ begin
             from unnest(c_priority, after_at, after_id) as c (priority, at, id),
                  lateral (
                    select j.ctid as tid, j.id,
-                          c.priority = 0 and j.lease_until = '-infinity' and (look_ahead.kinds is null or j.kind = any (look_ahead.kinds))
+                          c.priority = 0 and j.lease_until = '-infinity' and j.claimed_at < now and (look_ahead.kinds is null or j.kind = any (look_ahead.kinds))
                             and j.cancel_at is null and j.expires_at is null and j.unique_key is null and (j.xmax = 0 or j.xmax = j.xmin) as plain
                      from rowlock.job j
                     where j.queue = look_ahead.queue and j.priority = c.priority
@@ -230,7 +231,7 @@ begin
         from rowlock.job j
        -- Somebody may have changed a row since the look, or put another job in its place.
        where j.ctid = any (v_tids) and j.queue = claim_bundle.queue and j.priority = 0 and (j.run_at, j.id) between (v_head_at, v_head_id) and (v_tail_at, v_tail_id)
-         and j.lease_until = '-infinity' and j.cancel_at is null and j.expires_at is null and j.unique_key is null and (j.xmax = 0 or j.xmax = j.xmin)
+         and j.lease_until = '-infinity' and j.claimed_at < v_now and j.cancel_at is null and j.expires_at is null and j.unique_key is null and (j.xmax = 0 or j.xmax = j.xmin)
          for update skip locked;
     get diagnostics v_rows = row_count;
     if v_rows < cardinality(v_tids) then
@@ -383,21 +384,6 @@ begin
            lateral (select from rowlock.job j
                      where j.id between i.id and i.id and j.queue = bundle.queue and j.token = 0 and j.claimed_at < bundle.claimed_at
                      order by j.id) l);
-end $$;
-
--- Locks the rows at these places, as far as nobody else has. Returns where those are.
-create or replace function rowlock.lock_places(queue text, tids tid[]) returns tid[]
-  language plpgsql volatile
-  set search_path = pg_catalog, pg_temp
-  set plan_cache_mode = force_generic_plan
-  set enable_indexscan = off
-  set enable_seqscan = off
-  set enable_bitmapscan = off
-  set jit = off
-as $$
-#variable_conflict use_column
-begin
-  return array(select j.ctid from rowlock.job j where j.ctid = any (tids) and j.queue = lock_places.queue for update skip locked);
 end $$;
 
 create or replace function rowlock.is_bundle(token bigint) returns boolean

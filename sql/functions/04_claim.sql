@@ -150,6 +150,21 @@ as $$
   select count(*)::integer from gone
 $$;
 
+-- Locks the rows at these places, as far as nobody else has. Returns where those are.
+create or replace function rowlock.lock_places(queue text, tids tid[]) returns tid[]
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan
+  set enable_indexscan = off
+  set enable_seqscan = off
+  set enable_bitmapscan = off
+  set jit = off
+as $$
+#variable_conflict use_column
+begin
+  return array(select j.ctid from rowlock.job j where j.ctid = any (tids) and j.queue = lock_places.queue for update skip locked);
+end $$;
+
 -- What the library calls, and what the other claims are made of: takes jobs of several queues in the given order, at most wants[i]
 -- from queues[i] and want in all. after_at and after_id, the cursors, hold nine entries for each queue, or are null.
 --

@@ -155,6 +155,8 @@ async fn what_is_not_like_most_is_left_to_the_claim() {
         "unique_key = 'u'",
         "expires_at = now() + interval '1 hour'",
         "cancel_at = now()",
+        // The clock has been set back since.
+        "claimed_at = now() + interval '1 minute'",
         "lease_until = now() - interval '1 s'",
         "lease_until = now() + interval '1 s'",
         "kind = 'other'",

@@ -25,6 +25,16 @@ async fn flooded() -> Bench {
     bench
 }
 
+/// A worker that only counts what it runs.
+async fn working(bench: &Bench, ran: &Tally<i64>) -> WorkerHandle {
+    let tally = ran.clone();
+    let worker = bench.worker().handle(move |job: Note| {
+        tally.add(job.n);
+        async {}
+    });
+    start(worker).await
+}
+
 /// Stops the worker, when nothing is left to do and of its bundles nothing but the counter.
 async fn end(bench: &Bench, worker: &WorkerHandle) {
     within(SOON, "the queue is empty", worker.drained()).await;
@@ -39,12 +49,7 @@ async fn end(bench: &Bench, worker: &WorkerHandle) {
 async fn each_runs_once_and_nothing_is_left() {
     let bench = flooded().await;
     let ran = Tally::new();
-    let tally = ran.clone();
-    let worker = start(bench.worker().handle(move |job: Note| {
-        tally.add(job.n);
-        async {}
-    }))
-    .await;
+    let worker = working(&bench, &ran).await;
     let mut all = ran.reach(JOBS).await;
     all.sort_unstable();
     all.dedup();
@@ -107,12 +112,7 @@ async fn those_that_take_long_get_leases_of_their_own() {
 async fn a_worker_that_stops_gives_back_what_it_has_not_begun() {
     let bench = flooded().await;
     let ran = Tally::new();
-    let tally = ran.clone();
-    let worker = start(bench.worker().handle(move |job: Note| {
-        tally.add(job.n);
-        async {}
-    }))
-    .await;
+    let worker = working(&bench, &ran).await;
     ran.reach(JOBS / 4).await;
     within(SOON, "the worker stops", worker.shutdown()).await;
     assert_eq!(bench.number("select count(*) from rowlock.bundle").await, 0);
@@ -120,12 +120,7 @@ async fn a_worker_that_stops_gives_back_what_it_has_not_begun() {
     assert_eq!(bench.number(held).await, 0, "some are still leased");
     let left = bench.number("select count(*) from rowlock.job").await;
     assert_eq!(usize::try_from(left).unwrap() + ran.len(), JOBS);
-    let tally = ran.clone();
-    let next = start(bench.worker().handle(move |job: Note| {
-        tally.add(job.n);
-        async {}
-    }))
-    .await;
+    let next = working(&bench, &ran).await;
     ran.reach_within(Duration::from_secs(60), JOBS).await;
     end(&bench, &next).await;
     assert_eq!(ran.len(), JOBS);
