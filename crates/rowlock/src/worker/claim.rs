@@ -1,37 +1,26 @@
 //! The claim loop: ask for jobs when there is room, wait when there are none.
 
-use std::future::{poll_fn, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use tokio::sync::futures::Notified;
-use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 use super::ack::UNSENT_MAX;
 use super::answer::Answer;
-use super::bundle::{Bundling, MANY, MOST, QUICK};
+use super::ask::{Asked, Hand, Room, first_answer, on_its_way};
+use super::bundle::{Bundling, MANY, QUICK};
 use super::company::Company;
-use super::core::{Core, NO_LANE, lock};
-use super::cursor::Cursor;
+use super::core::{Core, lock};
 use super::idle::{Idle, Step};
 use super::intake::Taken;
-use super::lane::Lane;
 use super::pace::Pace;
 use super::rings::{Noise, Rings};
 use super::run::fill_slots;
-use super::slots::{Ticket, Wanted};
-use super::spare::{Spare, SpareLink};
-use crate::db::{Link, Micros, Param};
-use crate::error::Result;
+use super::spare::Spare;
+use crate::db::Link;
 
-/// Queues in one claim statement; more of them are asked in turn.
-const LANES_PER_CLAIM: usize = 64;
 /// A claim that brings so many jobs of one queue tells of a flood…
 const FLOOD: usize = 50;
 /// …in which the bell is disarmed so often, even if nobody is heard to ring: idle workers arm it again.
@@ -40,91 +29,8 @@ const DISARM_EVERY: Duration = Duration::from_secs(1);
 const SPARE_FROM: usize = 500;
 /// When only the spare has a claim under way for so long, another is sent beside it.
 const SPARE_WAITED_FOR: Duration = Duration::from_millis(100);
-
-/// Jobs that are taken at once when somebody has rung, before a claim looks at everything…
-const FRESH_MAX: usize = 10;
-/// …after so long a wait at least. Where the bell rings more often, claims are at work anyway.
+/// Who has waited for so long at least and is rung for asks first for what is fresh. Where the bell rings more often, claims are at work anyway.
 const FRESH_AFTER: Duration = Duration::from_millis(5);
-
-const SQL_BUNDLE: &str = "select * from rowlock.claim_bundle($1, $2, $3, $4, $5, $6, $7, $8)";
-const SQL_FRESH: &str = "select * from rowlock.claim_fresh($1, $2, $3, $4, $5, $6, $7)";
-const SQL: &str =
-    "select * from rowlock.claim_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
-
-/// A claim under way.
-struct Asked<'a> {
-    /// Whether it is on the spare connection.
-    spare: bool,
-    /// Whether it only looks at what has just become due.
-    fresh: bool,
-    /// Whether it asks for a bundle, and takes nothing else.
-    bundle: bool,
-    /// Whether all that was asked for could start at once.
-    all_start: bool,
-    /// How many jobs it may bring.
-    want: usize,
-    /// What it counts on in the slots.
-    ticket: Ticket,
-    /// Where it starts in each of its queues.
-    from: Vec<(Arc<Lane>, Cursor)>,
-    /// Queues that did not fit into the statement and are asked next.
-    rest: Vec<(usize, usize)>,
-    look_back: Duration,
-    token: i64,
-    began: Instant,
-    rewinds: u64,
-    /// Whoever rings from here on is heard, even if the claim just misses what it rang for.
-    rung: Pin<Box<Notified<'a>>>,
-    rows: BoxFuture<'a, Result<Vec<Row>>>,
-}
-
-/// The connection that a claim is sent on.
-enum Hand<'a> {
-    Own(&'a Link),
-    Spare(SpareLink),
-}
-
-impl Hand<'_> {
-    fn link(&self) -> &Link {
-        match self {
-            Hand::Own(link) => link,
-            Hand::Spare(link) => link,
-        }
-    }
-}
-
-/// Room for more jobs, which a claim may count on.
-struct Room {
-    ticket: Ticket,
-    wanted: Wanted,
-    /// Whether all that is held then is expected to be over in a moment.
-    quick: bool,
-}
-
-/// What is said of each queue in a claim.
-struct Claim {
-    queues: Vec<Arc<str>>,
-    wants: Vec<i32>,
-    after_at: Vec<Micros>,
-    after_id: Vec<i64>,
-    follow: Vec<bool>,
-}
-
-impl Claim {
-    fn new(from: &[(Arc<Lane>, Cursor)], wants: Vec<i32>) -> Self {
-        let (mut after_at, mut after_id) = (Vec::new(), Vec::new());
-        for (_, cursor) in from {
-            cursor.write_to(&mut after_at, &mut after_id);
-        }
-        Self {
-            queues: from.iter().map(|(lane, _)| lane.queue.clone()).collect(),
-            wants,
-            after_at,
-            after_id,
-            follow: from.iter().map(|(_, cursor)| cursor.may_follow()).collect(),
-        }
-    }
-}
 
 /// What claims brought, one after the other until all queues were asked.
 #[derive(Debug, Default)]
@@ -420,201 +326,6 @@ impl Core {
         }
     }
 
-    fn ask<'a>(&'a self, hand: Hand<'a>, room: Room, look_back: Duration) -> Asked<'a> {
-        let Room { ticket, wanted, .. } = room;
-        let mut lanes = wanted.lanes;
-        let rest = lanes.split_off(lanes.len().min(LANES_PER_CLAIM));
-        let mut rung = Box::pin(self.bell.notified());
-        rung.as_mut().enable();
-        let (token, rewinds) = (random_token(), self.rewinds.load(Relaxed));
-        let mut from = Vec::with_capacity(lanes.len());
-        let mut wants = Vec::with_capacity(lanes.len());
-        for (number, room) in lanes {
-            let lane = self.lane(number);
-            let cursor = lock(&lane.cursor).clone();
-            from.push((lane, cursor));
-            wants.push(i32::try_from(room).unwrap_or(i32::MAX));
-        }
-        let claim = Claim::new(&from, wants);
-        Asked {
-            spare: matches!(hand, Hand::Spare(_)),
-            fresh: false,
-            bundle: false,
-            all_start: wanted.all_start,
-            want: wanted.total,
-            ticket,
-            from,
-            rest,
-            look_back,
-            token,
-            began: Instant::now(),
-            rewinds,
-            rung,
-            rows: async move {
-                let (want, suspects) = (wanted.total, wanted.all_start);
-                self.send_claim(hand.link(), claim, want, token, suspects, look_back)
-                    .await
-            }
-            .boxed(),
-        }
-    }
-
-    /// Whether a claim may ask for a bundle: of one queue only, and where jobs are over in a moment.
-    fn may_bundle(&self, room: &Room, bundling: &Bundling) -> bool {
-        let [(lane, _)] = room.wanted.lanes[..] else {
-            return false;
-        };
-        room.quick
-            && bundling.is_worth_a_try(room.wanted.total, Instant::now())
-            && lock(&self.lane(lane).cursor).may_follow()
-    }
-
-    /// Asks for a bundle of the one queue that there is room for.
-    fn ask_bundle<'a>(&'a self, hand: Hand<'a>, room: Room) -> Asked<'a> {
-        let Room { ticket, wanted, .. } = room;
-        let want = wanted.total.min(MOST);
-        let lane = self.lane(wanted.lanes[0].0);
-        let mut rung = Box::pin(self.bell.notified());
-        rung.as_mut().enable();
-        let (token, rewinds) = (random_token(), self.rewinds.load(Relaxed));
-        let cursor = lock(&lane.cursor).clone();
-        let (mut after_at, mut after_id) = (Vec::new(), Vec::new());
-        cursor.write_to(&mut after_at, &mut after_id);
-        let queue = lane.queue.clone();
-        Asked {
-            spare: matches!(hand, Hand::Spare(_)),
-            fresh: false,
-            bundle: true,
-            all_start: wanted.all_start,
-            want,
-            ticket,
-            from: vec![(lane, cursor)],
-            rest: Vec::new(),
-            look_back: Duration::ZERO,
-            token,
-            began: Instant::now(),
-            rewinds,
-            rung,
-            rows: async move {
-                let n = i32::try_from(want).unwrap_or(i32::MAX);
-                let (worker, lease_ms) = (self.worker_id(), self.lease_ms());
-                let params: [Param<'_>; 8] = [
-                    (&&*queue, Type::TEXT),
-                    (&n, Type::INT4),
-                    (&worker, Type::INT8),
-                    (&token, Type::INT8),
-                    (&lease_ms, Type::INT4),
-                    (&self.kinds, Type::TEXT_ARRAY),
-                    (&after_at, Type::TIMESTAMPTZ_ARRAY),
-                    (&after_id, Type::INT8_ARRAY),
-                ];
-                self.look(hand.link(), "claim jobs", SQL_BUNDLE, &params)
-                    .await
-            }
-            .boxed(),
-        }
-    }
-
-    /// Asks for what has just become due in the queue that somebody has rung for, if there are slots for it.
-    fn ask_fresh<'a>(&'a self, link: &'a Link) -> Option<Asked<'a>> {
-        if self.stopping.is_cancelled() {
-            return None;
-        }
-        let number = self.rung_for.swap(NO_LANE, Relaxed);
-        let (ticket, want) = lock(&self.slots).ask_one(number, FRESH_MAX)?;
-        let mut rung = Box::pin(self.bell.notified());
-        rung.as_mut().enable();
-        let token = random_token();
-        let lane = self.lane(number);
-        Some(Asked {
-            spare: false,
-            fresh: true,
-            bundle: false,
-            all_start: true,
-            want,
-            ticket,
-            from: Vec::new(),
-            rest: Vec::new(),
-            look_back: Duration::ZERO,
-            token,
-            began: Instant::now(),
-            rewinds: 0,
-            rung,
-            rows: async move {
-                let n = i32::try_from(want).unwrap_or(i32::MAX);
-                let (worker, lease_ms) = (self.worker_id(), self.lease_ms());
-                let (mut after_at, mut after_id) = (Vec::new(), Vec::new());
-                lock(&lane.cursor).write_to(&mut after_at, &mut after_id);
-                let params: [Param<'_>; 7] = [
-                    (&&*lane.queue, Type::TEXT),
-                    (&n, Type::INT4),
-                    (&worker, Type::INT8),
-                    (&token, Type::INT8),
-                    (&lease_ms, Type::INT4),
-                    (&self.kinds, Type::TEXT_ARRAY),
-                    (&after_at, Type::TIMESTAMPTZ_ARRAY),
-                ];
-                self.look(link, "claim jobs", SQL_FRESH, &params).await
-            }
-            .boxed(),
-        })
-    }
-
-    /// Asks the queues that the last claim left out, for what it left.
-    fn ask_rest<'a>(&'a self, link: &'a Link, asked: Asked<'a>, jobs: usize) -> Asked<'a> {
-        let wanted = Wanted {
-            lanes: asked.rest,
-            total: asked.want - jobs,
-            free: 0,
-            all_start: asked.all_start,
-        };
-        let room = Room {
-            ticket: asked.ticket,
-            wanted,
-            quick: false,
-        };
-        let next = self.ask(Hand::Own(link), room, asked.look_back);
-        // Who rang since the first of them is to be heard.
-        let rung = asked.rung;
-        Asked { rung, ..next }
-    }
-
-    async fn send_claim(
-        &self,
-        link: &Link,
-        claim: Claim,
-        want: usize,
-        token: i64,
-        suspects: bool,
-        look_back: Duration,
-    ) -> Result<Vec<Row>> {
-        let queues: Vec<&str> = claim.queues.iter().map(|q| &**q).collect();
-        let want = i32::try_from(want).unwrap_or(i32::MAX);
-        let worker = self.worker_id();
-        let lease_ms = self.lease_ms();
-        let look_back_ms = i32::try_from(look_back.as_millis()).unwrap_or(i32::MAX);
-        self.look(
-            link,
-            "claim jobs",
-            SQL,
-            &[
-                (&queues, Type::TEXT_ARRAY),
-                (&claim.wants, Type::INT4_ARRAY),
-                (&want, Type::INT4),
-                (&worker, Type::INT8),
-                (&token, Type::INT8),
-                (&lease_ms, Type::INT4),
-                (&self.kinds, Type::TEXT_ARRAY),
-                (&suspects, Type::BOOL),
-                (&claim.after_at, Type::TIMESTAMPTZ_ARRAY),
-                (&claim.after_id, Type::INT8_ARRAY),
-                (&look_back_ms, Type::INT4),
-                (&claim.follow, Type::BOOL_ARRAY),
-            ],
-        )
-        .await
-    }
-
     /// A claim failed. It may have told the others to begin behind jobs that it then did not take, and another claim of this worker may have
     /// come back from behind them.
     fn failed(&self, asked: &Asked<'_>) {
@@ -689,46 +400,6 @@ impl Core {
         if !self.sweeping.load(SeqCst) && lock(&self.held).is_empty() {
             self.look_again.store(false, SeqCst);
             self.drained.notify_waiters();
-        }
-    }
-}
-
-/// Polled once, a statement is sent. An answer this early can only be that there is no connection.
-fn on_its_way(mut asked: Asked<'_>) -> Asked<'_> {
-    if let Some(early) = (&mut asked.rows).now_or_never() {
-        asked.rows = Box::pin(ready(early));
-    }
-    asked
-}
-
-/// Waits for the first of them to be answered, and takes it out.
-async fn first_answer<'a>(under_way: &mut Vec<Asked<'a>>) -> (Asked<'a>, Result<Vec<Row>>) {
-    let (n, rows) = poll_fn(|cx| {
-        let mut answers = under_way.iter_mut().enumerate();
-        answers
-            .find_map(|(n, asked)| match asked.rows.as_mut().poll(cx) {
-                Poll::Ready(rows) => Some(Poll::Ready((n, rows))),
-                Poll::Pending => None,
-            })
-            .unwrap_or(Poll::Pending)
-    })
-    .await;
-    (under_way.remove(n), rows)
-}
-
-/// 62 random bits, never 0.
-pub(super) fn random_token() -> i64 {
-    (rand::random::<i64>() & (i64::MAX >> 1)) | 1
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tokens_are_positive_and_never_zero() {
-        for _ in 0..1000 {
-            assert!(random_token() > 0);
         }
     }
 }

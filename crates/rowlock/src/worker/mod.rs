@@ -6,6 +6,7 @@
 
 mod ack;
 mod answer;
+mod ask;
 mod attempt;
 mod bell;
 mod builder;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::types::Type;
 
 use super::answer::Answer;
-use super::claim::random_token;
+use super::ask::random_token;
 use super::core::{Core, lock};
 use super::intake::Taken;
 use super::lane::Lane;
