@@ -78,6 +78,7 @@ CREATE FUNCTION rowlock.arm(queues text[], for_ms integer, OUT xid bigint, OUT n
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     SET enable_sort TO 'off'
+    SET jit TO 'off'
     AS …;
 
 CREATE FUNCTION rowlock.backoff_ms(policy jsonb, failures integer, luck double precision) RETURNS bigint
@@ -631,6 +632,10 @@ CREATE FUNCTION rowlock.last_stop(queue_no integer, now timestamp with time zone
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
 
+CREATE FUNCTION rowlock.line(queue text, priority smallint) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN (((hashtextextended(queue, (0)::bigint) >> 5) << 4) - priority);
+
 CREATE FUNCTION rowlock.lock_holder(job_id bigint, OUT locked boolean, OUT holder jsonb) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -652,7 +657,7 @@ CREATE FUNCTION rowlock.lock_jobs(queue text, ids bigint[], OUT locked bigint[],
     SET jit TO 'off'
     AS …;
 
-CREATE FUNCTION rowlock.lock_places(queue text, tids tid[]) RETURNS tid[]
+CREATE FUNCTION rowlock.lock_places(queue text, tids tid[], most integer) RETURNS tid[]
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -2229,7 +2234,7 @@ CREATE INDEX finished_id ON ONLY rowlock.finished USING btree (id);
 
 CREATE INDEX finished_default_id_idx ON rowlock.finished_default USING btree (id);
 
-CREATE INDEX job_claim ON rowlock.job USING btree (queue, priority DESC, run_at, id) WITH (deduplicate_items=off);
+CREATE INDEX job_claim ON rowlock.job USING btree (((((hashtextextended((queue)::text, (0)::bigint) >> 5) << 4) - (priority)::smallint)), run_at, id) WITH (deduplicate_items=off);
 
 CREATE UNIQUE INDEX job_unique ON rowlock.job USING btree (queue, unique_key) WHERE (unique_key IS NOT NULL);
 

@@ -134,7 +134,7 @@ begin
                           c.priority = 0 and j.lease_until = '-infinity' and j.claimed_at < now and (look_ahead.kinds is null or j.kind = any (look_ahead.kinds))
                             and j.cancel_at is null and j.expires_at is null and j.unique_key is null and (j.xmax = 0 or j.xmax = j.xmin) as plain
                      from rowlock.job j
-                    where j.queue = look_ahead.queue and j.priority = c.priority
+                    where rowlock.line(j.queue, j.priority) = rowlock.line(look_ahead.queue, c.priority) and j.queue = look_ahead.queue and j.priority = c.priority
                       and (j.run_at, j.id) > (c.at, c.id) and j.run_at <= now
                     order by j.run_at, j.id
                     limit most

@@ -57,7 +57,7 @@ begin
                           rowlock.fate(j.lease_until, j.kind, j.cancel_at, j.expires_at, j.crashes, j.max_attempts,
                             now, look.kinds, paused, suspects, look.max_crashes, kind_settings, queue_attempts) as fate
                      from rowlock.job j
-                    where j.queue = look.queue and j.priority = c.priority
+                    where rowlock.line(j.queue, j.priority) = rowlock.line(look.queue, c.priority) and j.queue = look.queue and j.priority = c.priority
                       and (j.run_at, j.id) > (c.at, c.id) and j.run_at <= now
                     order by j.run_at, j.id
                     limit most
@@ -150,8 +150,8 @@ as $$
   select count(*)::integer from gone
 $$;
 
--- Locks the rows at these places, as far as nobody else has. Returns where those are.
-create or replace function rowlock.lock_places(queue text, tids tid[]) returns tid[]
+-- Locks so many at the most of the rows at these places, as far as nobody else has. Returns where those are.
+create or replace function rowlock.lock_places(queue text, tids tid[], most integer) returns tid[]
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan
@@ -162,7 +162,7 @@ create or replace function rowlock.lock_places(queue text, tids tid[]) returns t
 as $$
 #variable_conflict use_column
 begin
-  return array(select j.ctid from rowlock.job j where j.ctid = any (tids) and j.queue = lock_places.queue for update skip locked);
+  return array(select j.ctid from rowlock.job j where j.ctid = any (tids) and j.queue = lock_places.queue limit most for update skip locked);
 end $$;
 
 -- What the library calls, and what the other claims are made of: takes jobs of several queues in the given order, at most wants[i]
@@ -262,6 +262,7 @@ declare
   v_first     bigint;             -- the first row in priority 0
   v_alone     boolean;            -- whether nobody else can be about to write these rows
   v_take      tid[];              -- those of them to take,
+  v_step      integer;            -- so many at a time
   v_try       tid[];              -- now,
   v_tried     integer;            -- and how many those are
   v_locked    tid[];
@@ -301,6 +302,7 @@ begin
     v_turn := false;
     v_over := false;
     v_theirs := false;
+    v_step := v_left;
     if v_queue.paused or v_left <= 0 then
       payload := jsonb_build_object('queue', v_name, 'clock', rowlock.clock(), 'parked', 0, 'more', false);
       return next;
@@ -373,12 +375,13 @@ begin
         v_take := rowlock.not_bundled(v_name, v_at[5], v_id[5], v_take);
       end if;
       v_taken := 0;
+      v_step := case when v_alone then v_left else greatest(v_step, v_left) end;
       while v_left > 0 and v_take <> '{}' loop
-        v_try := v_take[: v_left];
+        v_try := v_take[: v_step];
         v_tried := cardinality(v_try);
-        v_take := v_take[v_left + 1 :];
+        v_take := v_take[v_step + 1 :];
         if not v_alone then
-          v_locked := rowlock.lock_places(v_name, v_try);
+          v_locked := rowlock.lock_places(v_name, v_try, v_left);
           -- Again, now that they are locked. If somebody has put some into a bundle since, this is where the others claim right now: what comes next is theirs, and locking
           -- it would only make it dearer for them.
           v_try := rowlock.not_bundled(v_name, v_at[5], v_id[5], v_locked);
@@ -412,6 +415,8 @@ begin
         v_left := v_left - v_rows;
         v_all := v_all - v_rows;
         exit when v_theirs;
+        -- Where others hold most of them it takes longer steps: one at a time past a thousand took a tenth of a second.
+        v_step := case when not v_alone and v_rows < v_tried / 2.0 then 4 * v_step else v_left end;
       end loop;
 
       if v_look.other is not null then
@@ -517,7 +522,7 @@ begin
            lateral (
              select f.ctid
                from rowlock.job f
-              where f.queue = claim_fresh.queue and f.priority = c.priority
+              where rowlock.line(f.queue, f.priority) = rowlock.line(claim_fresh.queue, c.priority) and f.queue = claim_fresh.queue and f.priority = c.priority
                 and f.run_at >= greatest(c.at, v_now - interval '1 s') and f.run_at <= v_now
                 and f.lease_until = '-infinity' and (claim_fresh.kinds is null or f.kind = any (claim_fresh.kinds))
                 and f.cancel_at is null and (f.expires_at is null or f.expires_at > v_now)

@@ -8,10 +8,9 @@
 -- not hold up the others.
 --
 -- The plans are pinned, because statistics made while the table was small had the rows looked for by walking over the whole
--- queue in the claim index, and a session keeps such a plan while the queue grows:
+-- queue in an index, and a session keeps such a plan while the queue grows:
 --   * What goes by ctid runs with index scans off, so that only the TID scan is left.
---   * What goes by id (hold) asks for a range of one id in order, with sorts off: only the primary key gives that order. For
---     `id = x` the claim index would do as well, and costs the same as long as the table is empty.
+--   * What goes by id (hold) asks for a range of one id in order, with sorts off: only the primary key gives that order.
 
 create or replace function rowlock.check_ack(ids bigint[], tokens bigint[], others integer[] default '{}') returns void
   language plpgsql immutable

@@ -24,6 +24,7 @@ create or replace function rowlock.arm(queues text[], for_ms integer, out xid bi
   set enable_seqscan = off
   set enable_bitmapscan = off
   set enable_sort = off
+  set jit = off
 as $$
 declare
   v_now  timestamptz := rowlock.clock();
@@ -48,9 +49,9 @@ begin
   xid := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
   select min(n.run_at) into next_at
     from unnest(queues) as q (name),
-         generate_series(-4, 4) as p (priority),
+         unnest('{4,3,2,1,0,-1,-2,-3,-4}'::smallint[]) as p (priority),
          lateral (select j.run_at from rowlock.job j
-                   where j.queue = q.name and j.priority = p.priority::smallint and j.run_at > v_now
+                   where rowlock.line(j.queue, j.priority) = rowlock.line(q.name, p.priority) and j.queue = q.name and j.priority = p.priority and j.run_at > v_now
                    order by j.run_at, j.id limit 1) n;
 end $$;
 

@@ -20,7 +20,10 @@ as $$
 #variable_conflict use_column
 declare
   c_began  constant timestamptz := clock_timestamp();  -- how long a scan takes is measured, not decided: never the test clock
-  v_due    regclass := ('rowlock.sweep_' || greatest((rowlock.ensure_queue(from_queue)).no, 0) % 32)::regclass;
+  c_no     constant integer := (rowlock.ensure_queue(from_queue)).no;
+  c_front  constant record := rowlock.last_stop(c_no, rowlock.clock());  -- where claims stand as it begins
+  v_due    regclass := ('rowlock.sweep_' || greatest(c_no, 0) % 32)::regclass;
+  v_front  record;                -- and now
   v_job    record;
   v_left   integer := want;
   v_end    jsonb;
@@ -70,6 +73,14 @@ begin
     if v_end ? 'cursor_at' then
       v_at := array(select jsonb_array_elements_text(v_end -> 'cursor_at')::timestamptz);
       v_id := array(select jsonb_array_elements_text(v_end -> 'cursor_id')::bigint);
+      -- It has come to where claims were when it began, and they have gone on: what lies ahead is theirs. It would follow them for as long as they find jobs, and
+      -- get hardly any of what they lock.
+      if (v_at[5], v_id[5]) >= (c_front.at, c_front.id) then
+        v_front := rowlock.last_stop(c_no, rowlock.clock());
+        if (v_front.at, v_front.id) > (c_front.at, c_front.id) then
+          v_at[5] := 'infinity';
+        end if;
+      end if;
     end if;
   end loop;
 

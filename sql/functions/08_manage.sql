@@ -8,7 +8,7 @@
 --     else what to pass as `next` to the following call. Run each call in a transaction of its own, until next is null.
 --   * They find out the queue first and then work queue by queue, so that the statements that write name one queue.
 --   * Live jobs are looked up by their primary key whatever the statistics say, in the way that 05_ack.sql explains, and then
---     changed by their ctid. The collation of those updates keeps the claim index out of the choice; it is the same equality.
+--     changed by their ctid.
 
 create or replace function rowlock.check_ids(ids bigint[]) returns void
   language plpgsql immutable
@@ -132,7 +132,7 @@ begin
     end if;
     if v_locked.running is not null then
       update rowlock.job j set cancel_at = coalesce(j.cancel_at, v_now)
-       where j.ctid = any (v_locked.running_tids) and j.queue = v_each.queue collate "C";
+       where j.ctid = any (v_locked.running_tids) and j.queue = v_each.queue;
       perform pg_notify('@schema', 'cancel ' || v_each.queue || ' ' || r) from unnest(v_locked.running) r;
       return query select r, 'asked' from unnest(v_locked.running) r;
     end if;
@@ -288,7 +288,7 @@ begin
     end loop;
     if v_tids <> '{}' then
       update rowlock.job j set run_at = least(j.run_at, v_now), cancel_at = null
-       where j.ctid = any (v_tids) and j.queue = v_each.queue collate "C";
+       where j.ctid = any (v_tids) and j.queue = v_each.queue;
       -- The caller's transaction may stay open for long, and everybody's cursor be past this time when it commits.
       perform rowlock.rewind(v_each.queue);
     end if;
@@ -405,7 +405,7 @@ begin
       with seen as materialized (
         select j.run_at, j.id, j.ctid as tid, j.lease_until <= v_now and (purge.kind is null or j.kind = purge.kind) as fits
           from rowlock.job j
-         where j.queue = c_queue and j.priority = v_priority and (j.run_at, j.id) > (v_at, v_id)
+         where rowlock.line(j.queue, j.priority) = rowlock.line(c_queue, v_priority) and j.queue = c_queue and j.priority = v_priority and (j.run_at, j.id) > (v_at, v_id)
            and j.run_at > v_after and j.run_at <= v_before
          order by j.run_at, j.id
          limit v_visit
@@ -427,7 +427,7 @@ begin
       if v_priority = 0 then
         v_tids := rowlock.not_bundled(c_queue, v_at, v_id, v_tids);
       end if;
-      delete from rowlock.job j where j.ctid = any (v_tids) and j.queue = c_queue collate "C";
+      delete from rowlock.job j where j.ctid = any (v_tids) and j.queue = c_queue;
       purged := purged + coalesce(cardinality(v_tids), 0);
       v_visited := v_visited + v_chunk.seen;
       if purged >= max_jobs then

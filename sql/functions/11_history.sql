@@ -318,9 +318,9 @@ begin
 end $$;
 
 -- Makes the rows of queues that have live jobs but no row: jobs that came by COPY, or beside a transaction that rolled back
--- (see ensure_queue). Looks between the names that have one, so that it never walks over the jobs of a queue, or over what they
+-- (see ensure_queue). Looks between the lines of those that have one, so that it never walks over the jobs of a queue, or over what they
 -- leave behind until vacuum comes: with 300,000 dead rows it took 150 ms. Returns how many it made; after max_ms it leaves
--- the rest to the next call, which begins somewhere else in the alphabet, so that all have their turn.
+-- the rest to the next call, which begins somewhere else, so that all have their turn.
 create or replace function rowlock.heal_queues(max_ms integer default 500) returns bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -332,39 +332,38 @@ create or replace function rowlock.heal_queues(max_ms integer default 500) retur
 as $$
 declare
   c_began constant timestamptz := clock_timestamp();
-  v_start text;
-  v_last  text;
-  v_next  text;                   -- the next name that has a row,
-  v_found text;                   -- and one before it that has none
+  c_most  constant bigint := 9223372036854775807;
+  c_known constant bigint[] := array(select rowlock.line(q.name, 4::smallint) from rowlock.queue q order by 1);   -- where each queue begins,
+  c_last  constant bigint := rowlock.line('', -4::smallint) - rowlock.line('', 4::smallint);                      -- and how far it is to its last line
+  c_gaps  constant integer := cardinality(c_known) + 1;
+  c_start constant integer := floor(random() * c_gaps);
+  v_gap   integer;
+  v_after bigint;
+  v_found text;
   v_made  bigint := 0;
-  v_round integer := 1;
 begin
   perform rowlock.check_count('max_ms', max_ms, 600000);
-  select q.name into v_start from rowlock.queue q order by random() limit 1;
-  v_start := coalesce(v_start, '');
-  v_last := v_start;
-  loop
-    select q.name into v_next from rowlock.queue q where q.name > v_last order by q.name limit 1;
-    if v_next is null then
-      select j.queue into v_found from rowlock.job j where j.queue > v_last order by j.queue limit 1;
-    else
-      select j.queue into v_found from rowlock.job j where j.queue > v_last and j.queue < v_next order by j.queue limit 1;
-    end if;
-    -- The lock is that of ensure_queue: whoever holds it makes the row, and an insert would wait for that transaction's end.
-    if v_found is not null and pg_try_advisory_xact_lock(hashtextextended('@schema' || ' queue ' || v_found, 0)) then
-      insert into rowlock.queue (name) values (v_found) on conflict do nothing;
-      if found then
-        perform pg_notify('@schema', 'queue ' || v_found);
-        v_made := v_made + 1;
+  for v_round in 0 .. c_gaps - 1 loop
+    v_gap := (c_start + v_round) % c_gaps;
+    v_after := coalesce(c_known[v_gap] + c_last, -c_most);
+    loop
+      select j.queue into v_found
+        from rowlock.job j
+       where rowlock.line(j.queue, j.priority) > v_after and rowlock.line(j.queue, j.priority) < coalesce(c_known[v_gap + 1], c_most)
+       order by rowlock.line(j.queue, j.priority)
+       limit 1;
+      exit when v_found is null;
+      -- The lock is that of ensure_queue: whoever holds it makes the row, and an insert would wait for that transaction's end.
+      if pg_try_advisory_xact_lock(hashtextextended('@schema' || ' queue ' || v_found, 0)) then
+        insert into rowlock.queue (name) values (v_found) on conflict do nothing;
+        if found then
+          perform pg_notify('@schema', 'queue ' || v_found);
+          v_made := v_made + 1;
+        end if;
       end if;
-    end if;
-    v_last := coalesce(v_found, v_next);
-    if v_last is null then
-      exit when v_round = 2;
-      v_round := 2;
-      v_last := '';
-    end if;
-    exit when v_round = 2 and v_last >= v_start;
+      v_after := rowlock.line(v_found, -4::smallint);
+      exit when v_made >= 1000 or clock_timestamp() > c_began + make_interval(secs => max_ms / 1000.0);
+    end loop;
     exit when v_made >= 1000 or clock_timestamp() > c_began + make_interval(secs => max_ms / 1000.0);
   end loop;
   return v_made;

@@ -49,20 +49,20 @@ begin
     from (select s.lease_until
             from unnest(c_priority) as p (priority),
                  lateral (select j.lease_until from rowlock.job j
-                           where j.queue = depth.queue and j.priority = p.priority and j.run_at <= v_now
+                           where rowlock.line(j.queue, j.priority) = rowlock.line(depth.queue, p.priority) and j.queue = depth.queue and j.priority = p.priority and j.run_at <= v_now
                            order by j.run_at, j.id limit cap + 1) s
            limit cap + 1) d;
   select count(*) into scheduled
     from (select from unnest(c_priority) as p (priority),
                  lateral (select from rowlock.job j
-                           where j.queue = depth.queue and j.priority = p.priority and j.run_at > v_now
+                           where rowlock.line(j.queue, j.priority) = rowlock.line(depth.queue, p.priority) and j.queue = depth.queue and j.priority = p.priority and j.run_at > v_now
                            order by j.run_at, j.id limit cap + 1) s
            limit cap + 1) d;
   select count(*) into dead from (select from rowlock.dead d where d.queue = depth.queue order by d.died_at, d.id limit cap + 1) d;
   select min(s.run_at) filter (where s.lease_until <= v_now) into oldest_ready_at
     from unnest(c_priority) as p (priority),
          lateral (select j.run_at, j.lease_until from rowlock.job j
-                   where j.queue = depth.queue and j.priority = p.priority and j.run_at <= v_now
+                   where rowlock.line(j.queue, j.priority) = rowlock.line(depth.queue, p.priority) and j.queue = depth.queue and j.priority = p.priority and j.run_at <= v_now
                    order by j.run_at, j.id limit 1000) s;
   capped := v_due > cap or scheduled > cap or dead > cap;
   ready := least(ready, cap);

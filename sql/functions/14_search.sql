@@ -93,7 +93,7 @@ begin
                   case when j.lease_until > walk_due.now then 'running' when j.run_at > walk_due.now then 'scheduled' else 'ready' end,
                   null::text, j.created_at, null::timestamptz, j.tags, j.payload::jsonb, j.metadata, j.errors
              from rowlock.job j
-            where j.queue = of_queue and j.priority = p.priority
+            where rowlock.line(j.queue, j.priority) = rowlock.line(of_queue, p.priority) and j.queue = of_queue and j.priority = p.priority
               and (j.run_at, j.id) < (before_at, before_id) and j.run_at > from_at
             order by j.run_at desc, j.id desc
             limit most
@@ -130,7 +130,7 @@ begin
                   case when j.lease_until > walk_front.now then 'running' else 'ready' end,
                   null::text, j.created_at, null::timestamptz, j.tags, j.payload::jsonb, j.metadata, j.errors
              from rowlock.job j
-            where j.queue = of_queue and j.priority = p.priority and j.run_at <= walk_front.now
+            where rowlock.line(j.queue, j.priority) = rowlock.line(of_queue, p.priority) and j.queue = of_queue and j.priority = p.priority and j.run_at <= walk_front.now
               and (j.run_at, j.id) > (case when p.priority = from_priority then after_at else '-infinity' end,
                                       case when p.priority = from_priority then after_id else 0 end)
             order by j.run_at, j.id

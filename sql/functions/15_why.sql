@@ -289,7 +289,7 @@ begin
               from unnest('{4,3,2,1,0,-1,-2,-3,-4}'::smallint[]) as p (priority),
                    lateral (select j.lease_until <= v_now as waiting
                               from rowlock.job j
-                             where j.queue = v_job.queue and j.priority = p.priority and j.run_at <= v_now
+                             where rowlock.line(j.queue, j.priority) = rowlock.line(v_job.queue, p.priority) and j.queue = v_job.queue and j.priority = p.priority and j.run_at <= v_now
                                and (j.run_at, j.id) < (case when p.priority = v_job.priority then v_job.run_at else 'infinity' end,
                                                        case when p.priority = v_job.priority then v_job.id else 0 end)
                              order by j.run_at, j.id

@@ -53,6 +53,11 @@ const MIGRATIONS: &[Migration] = &[
         name: "one lease for many",
         sql: include_str!("../sql/migrations/0007_one_lease_for_many.sql"),
     },
+    Migration {
+        version: 8,
+        name: "lines",
+        sql: include_str!("../sql/migrations/0008_lines.sql"),
+    },
 ];
 
 /// In the order in which they must be created.

@@ -15,7 +15,7 @@ const DEAD_CRITICAL: u64 = 1_000_000;
 /// Below these sizes nothing is slow, whatever is in there.
 const INDEX_SMALL: u64 = 8 << 20;
 const TABLE_SMALL: u64 = 64 << 20;
-/// An entry of the claim index takes 60 to 100 bytes.
+/// An entry of the claim index takes 40 to 80 bytes.
 const INDEX_BYTES_PER_JOB: u64 = 100;
 const INDEX_TIMES: u64 = 8;
 /// Jobs are rarely so large on average; a table that spends more on each is mostly empty.

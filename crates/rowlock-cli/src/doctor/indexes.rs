@@ -10,7 +10,7 @@ const WANTED: [(&str, &str); 9] = [
     ("job_pkey", "alter table {s}.job add primary key (id)"),
     (
         "job_claim",
-        "create index concurrently job_claim on {s}.job (queue, priority desc, run_at, id)",
+        "create index concurrently job_claim on {s}.job (((hashtextextended(queue, 0) >> 5 << 4) - priority), run_at, id) with (deduplicate_items = off)",
     ),
     (
         "job_unique",

@@ -19,7 +19,7 @@ select q.name as queue, j.kind, count(*) as jobs, max((extract(epoch from c.now 
  cross join (select rowlock.clock() as now offset 0) c
  cross join unnest('{4,3,2,1,0,-1,-2,-3,-4}'::smallint[]) as p (priority)
  cross join lateral (select j.id, j.kind, j.run_at, j.lease_until from rowlock.job j
-                      where j.queue = q.name and j.priority = p.priority and j.run_at <= c.now
+                      where rowlock.line(j.queue, j.priority) = rowlock.line(q.name, p.priority) and j.queue = q.name and j.priority = p.priority and j.run_at <= c.now
                       order by j.run_at, j.id limit 1000) j
  where not q.paused and j.lease_until <= c.now and (q.kinds -> j.kind -> 'paused') is distinct from 'true'
  group by q.name, j.kind order by 4 desc limit 1000";

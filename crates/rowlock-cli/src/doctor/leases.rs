@@ -28,7 +28,7 @@ with stuck as (
    cross join (select rowlock.clock() as now offset 0) c
    cross join unnest('{4,3,2,1,0,-1,-2,-3,-4}'::smallint[]) as p (priority)
    cross join lateral (select j.id, j.lease_until from rowlock.job j
-                        where j.queue = q.name and j.priority = p.priority and j.run_at <= c.now
+                        where rowlock.line(j.queue, j.priority) = rowlock.line(q.name, p.priority) and j.queue = q.name and j.priority = p.priority and j.run_at <= c.now
                         order by j.run_at, j.id limit 1000) j
    where not q.paused and j.lease_until > '-infinity' and j.lease_until <= c.now
 )

@@ -9,7 +9,7 @@ use super::core::lock;
 /// Jobs that are not over by then get leases of their own, like any other: whoever looks at them sees them run.
 pub(super) const OVER_WITHIN: Duration = Duration::from_secs(1);
 /// Bundles are asked for when all that is held is expected to be over within this time…
-pub(super) const QUICK: Duration = Duration::from_millis(250);
+pub(super) const QUICK: Duration = Duration::from_millis(500);
 /// …when a claim wants so many jobs at least…
 const LEAST: usize = 100;
 /// …and the claims before it have brought so many.

@@ -13,7 +13,7 @@ use super::ask::{Asked, Hand, Room, first_answer, on_its_way};
 use super::bundle::{Bundling, MANY, QUICK};
 use super::company::Company;
 use super::core::{Core, lock};
-use super::idle::{Idle, Step};
+use super::idle::{Idle, LOOK_FAR_BACK, Step};
 use super::intake::Taken;
 use super::pace::Pace;
 use super::rings::{Noise, Rings};
@@ -77,7 +77,7 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
             }
             let look_back = if brought.more {
                 // The last one did not come to the end: looking back each time would lead to the same place.
-                idle.look_back_in_flood(Instant::now())
+                core.look_back_in_flood(&room, &mut idle)
             } else {
                 idle.look_back(Instant::now())
             };
@@ -316,7 +316,7 @@ impl Core {
                 return;
             };
             room.wanted.all_start &= under_way.is_empty();
-            let look_back = idle.look_back_in_flood(Instant::now());
+            let look_back = self.look_back_in_flood(&room, idle);
             let asked = if look_back.is_zero() && self.may_bundle(&room, bundling) {
                 self.ask_bundle(hand, room)
             } else {
@@ -324,6 +324,15 @@ impl Core {
             };
             under_way.push(on_its_way(asked));
         }
+    }
+
+    /// How far to look back in a flood. Not at all where that leads nowhere: in a backlog that was due long ago, what is committed late is still ahead.
+    fn look_back_in_flood(&self, room: &Room, idle: &mut Idle) -> Duration {
+        let is_behind = |lane| lock(&self.lane(lane).cursor).is_behind(LOOK_FAR_BACK);
+        if room.wanted.lanes.iter().all(|(lane, _)| is_behind(*lane)) {
+            return Duration::ZERO;
+        }
+        idle.look_back_in_flood(Instant::now())
     }
 
     /// A claim failed. It may have told the others to begin behind jobs that it then did not take, and another claim of this worker may have

@@ -1,5 +1,7 @@
 //! Cursors: where the next scan of a queue starts, for each priority. Only hints: a claim without them is always right. Pure.
 
+use std::time::Duration;
+
 use crate::db::Micros;
 
 /// Priorities, highest first, as the database scans them.
@@ -15,6 +17,8 @@ pub(crate) struct Cursor {
     seen: [Position; PRIORITIES],
     /// It was set back, and has not caught up with the others yet.
     back: bool,
+    /// The database's time when it was last moved.
+    moved: Micros,
 }
 
 impl Default for Cursor {
@@ -22,6 +26,7 @@ impl Default for Cursor {
         Self {
             seen: [START; PRIORITIES],
             back: false,
+            moved: Micros::NEG_INFINITY,
         }
     }
 }
@@ -71,6 +76,17 @@ impl Cursor {
     /// Whether it is here or further, in the priority in which workers follow each other.
     pub(crate) fn is_at(&self, place: Position) -> bool {
         self.seen[Self::place(0)] >= place
+    }
+
+    /// A claim was answered at this time of the database.
+    pub(crate) fn moved(&mut self, clock: Micros) {
+        self.moved = self.moved.max(clock);
+    }
+
+    /// Whether all that it saw was due longer ago than this: whoever looks so far back begins where it is anyway.
+    pub(crate) fn is_behind(&self, by: Duration) -> bool {
+        let seen = self.seen.iter().map(|(at, _)| *at).max();
+        self.moved > Micros::NEG_INFINITY && seen.is_some_and(|at| self.moved.since(at) > by)
     }
 
     /// It came as far as the others are.
@@ -141,6 +157,22 @@ mod tests {
         cursor.back_to(&from);
         assert!(!cursor.may_follow(), "others may be further");
         assert!(cursor.is_at((Micros(3), 1)) && !cursor.is_at((Micros(3), 2)));
+    }
+
+    #[test]
+    fn it_is_behind_while_what_it_sees_was_due_long_ago() {
+        let (second, us) = (Duration::from_secs(1), 1_000_000);
+        let mut cursor = Cursor::default();
+        assert!(!cursor.is_behind(second), "nobody knows what time it is");
+        cursor.moved(Micros(10 * us));
+        assert!(cursor.is_behind(second), "it has seen nothing");
+        cursor.claimed(0, Micros(8 * us), 1);
+        assert!(cursor.is_behind(second));
+        cursor.claimed(-2, Micros(9 * us), 2);
+        assert!(!cursor.is_behind(second), "in another priority it is not");
+        cursor.moved(Micros(9 * us));
+        cursor.moved(Micros(11 * us));
+        assert!(cursor.is_behind(second));
     }
 
     #[test]

@@ -26,7 +26,7 @@ const FLOOD_LOOK_BACK_EVERY: Duration = Duration::from_millis(100);
 /// …if no other worker of the queue does so. All would walk over the same rows; but that one may be slow, or not have all kinds or queues.
 const FLOOD_LOOK_BACK_BESIDE_EVERY: Duration = Duration::from_millis(500);
 /// In a quiet queue there is time to look further.
-const LOOK_FAR_BACK: Duration = Duration::from_secs(1);
+pub(super) const LOOK_FAR_BACK: Duration = Duration::from_secs(1);
 /// How long one arming lasts. A dead worker's lapses by itself.
 pub(super) const ARMED_FOR: Duration = Duration::from_secs(10);
 /// It is renewed when this much of it is over, so that it never lapses under one that waits.

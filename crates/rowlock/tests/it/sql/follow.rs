@@ -1,6 +1,6 @@
 //! Claims of one queue follow each other: the next starts where the last one stopped, whoever made it.
 
-use super::kit::{enqueue, installed, number, one, rows, run};
+use super::kit::{enqueue, installed, number, one, rows, run, until};
 
 /// Workers of one queue start where the last claim stopped, instead of walking over what the others have taken.
 #[tokio::test]
@@ -292,4 +292,63 @@ async fn a_claim_says_whose_the_one_before_it_was() {
     let ahead = "select pg_sequence_last_value(('rowlock.cursor_at_' || no % 32)::regclass) >> 11 \
                  <= extract(epoch from now() - timestamptz '2000-01-01 00:00:00+00') * 1000000 from rowlock.queue where name = 'default'";
     assert_eq!(one(pg, ahead).await, "t", "the time is told from the rest");
+}
+
+/// A full scan of a queue of 5000 jobs, the first 4500 of which others hold. Claims stand at the 1000th when it begins; if they `go_on`, they come to the 3000th before it has
+/// looked at anything. Which jobs it finds, counted from the first.
+async fn scan_beside_claims(go_on: bool) -> Vec<String> {
+    let own = installed().await;
+    let pg = &own.pg;
+    let (claims, holder, gate) = (
+        own.another().await,
+        own.another().await,
+        own.another().await,
+    );
+    run(
+        pg,
+        "insert into rowlock.job (id, kind, payload, created_at, run_at) select n, 'k', '{}', t, t \
+         from (select now() - interval '1 minute' as t) t, generate_series(1, 5000) n",
+    )
+    .await;
+    run(pg, "select rowlock.ensure_queue('default')").await;
+    let stop = |id: i64| {
+        format!(
+            "select rowlock.stopped_at(q.no, 7, j.run_at, j.id) from rowlock.queue q, rowlock.job j where j.id = {id}"
+        )
+    };
+    run(&claims, &stop(1000)).await;
+    run(
+        &holder,
+        "begin; select from rowlock.job where id <= 4500 for update",
+    )
+    .await;
+    run(
+        &gate,
+        "begin; lock table rowlock.bundle in access exclusive mode",
+    )
+    .await;
+    let scan = rows(
+        pg,
+        "select id from rowlock.sweep('default', 1, 7, 99) where id is not null",
+    );
+    let claim = async {
+        let waits = "select exists (select from pg_locks where not granted and relation = 'rowlock.bundle'::regclass)";
+        until(&claims, waits, "for the scan to begin").await;
+        if go_on {
+            run(&claims, &stop(3000)).await;
+        }
+        run(&gate, "commit").await;
+    };
+    tokio::join!(scan, claim).0
+}
+
+/// It went along with them for as long as they found jobs, one locked row after the other, and took a third of the machine.
+#[tokio::test]
+async fn a_scan_does_not_follow_claims_that_go_on() {
+    assert_eq!(scan_beside_claims(true).await, [""; 0]);
+    assert_eq!(
+        scan_beside_claims(false).await,
+        ["4501"],
+        "what is ahead of claims that stand still is looked at"
+    );
 }

@@ -238,6 +238,7 @@ async fn every_function_pins_its_search_path_or_is_parsed_beforehand() {
             "fate",
             "is_armed",
             "is_sound",
+            "line",
             "mark",
             "stopped_at"
         ]

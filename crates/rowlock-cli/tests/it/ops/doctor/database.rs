@@ -133,10 +133,10 @@ async fn dead_rows_and_bloat_are_measured() {
         &queue,
         "alter table rowlock.job set (autovacuum_enabled = off);
          insert into rowlock.job (queue, kind, payload)
-         select 'a-queue-with-a-rather-long-name-of-forty', 'k', jsonb_build_object('x', repeat('y', 100)) from generate_series(1, 150000);",
+         select 'a-queue-with-a', 'k', jsonb_build_object('x', repeat('y', 100)) from generate_series(1, 250000);",
     )
     .await;
-    counted(&queue, "n_live_tup = 150000").await;
+    counted(&queue, "n_live_tup = 250000").await;
     let (code, found) = findings(&queue, "bloat", &[]).await;
     assert_eq!(
         (code, found.len()),
@@ -150,7 +150,7 @@ async fn dead_rows_and_bloat_are_measured() {
     let dead = &the(&found, "dead_rows")["evidence"];
     assert_eq!(
         (&dead["dead_rows"], &dead["live_rows"]),
-        (&150_000.into(), &0.into())
+        (&250_000.into(), &0.into())
     );
     assert!(
         the(&found, "table_bloat")["evidence"]["table_bytes"]
