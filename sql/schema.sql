@@ -657,13 +657,16 @@ CREATE FUNCTION rowlock.lock_jobs(queue text, ids bigint[], OUT locked bigint[],
     SET jit TO 'off'
     AS …;
 
-CREATE FUNCTION rowlock.lock_places(queue text, tids tid[], most integer) RETURNS tid[]
+CREATE FUNCTION rowlock.lock_places(queue text, tids tid[], most integer, OUT locked tid[], OUT tried integer) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_indexscan TO 'off'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_material TO 'off'
     SET jit TO 'off'
     AS …;
 

@@ -150,19 +150,34 @@ as $$
   select count(*)::integer from gone
 $$;
 
--- Locks so many at the most of the rows at these places, as far as nobody else has. Returns where those are.
-create or replace function rowlock.lock_places(queue text, tids tid[], most integer) returns tid[]
+-- Locks so many at the most of the rows at these places, as far as nobody else has. Returns where those are, and how many of the places it has tried: those after that are as they were.
+--
+-- One scan for all of them takes them as they lie on disk, which is cheaper but no order to leave some out by.
+create or replace function rowlock.lock_places(queue text, tids tid[], most integer, out locked tid[], out tried integer)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan
   set enable_indexscan = off
   set enable_seqscan = off
   set enable_bitmapscan = off
+  set enable_hashjoin = off
+  set enable_mergejoin = off
+  set enable_material = off
   set jit = off
 as $$
 #variable_conflict use_column
 begin
-  return array(select j.ctid from rowlock.job j where j.ctid = any (tids) and j.queue = lock_places.queue limit most for update skip locked);
+  tried := cardinality(tids);
+  if tried <= most then
+    locked := array(select j.ctid from rowlock.job j where j.ctid = any (tids) and j.queue = lock_places.queue for update skip locked);
+    return;
+  end if;
+  select coalesce(array_agg(l.tid), '{}'), case when count(*) = most then max(l.n) else tried end
+    into locked, tried
+    from (select l.tid, t.n
+            from unnest(tids) with ordinality as t (tid, n),
+                 lateral (select j.ctid as tid from rowlock.job j where j.ctid = t.tid and j.queue = lock_places.queue for update skip locked) l
+           limit most) l;
 end $$;
 
 -- What the library calls, and what the other claims are made of: takes jobs of several queues in the given order, at most wants[i]
@@ -379,14 +394,14 @@ begin
       while v_left > 0 and v_take <> '{}' loop
         v_try := v_take[: v_step];
         v_tried := cardinality(v_try);
-        v_take := v_take[v_step + 1 :];
         if not v_alone then
-          v_locked := rowlock.lock_places(v_name, v_try, v_left);
+          select l.locked, l.tried into v_locked, v_tried from rowlock.lock_places(v_name, v_try, v_left) l;
           -- Again, now that they are locked. If somebody has put some into a bundle since, this is where the others claim right now: what comes next is theirs, and locking
           -- it would only make it dearer for them.
           v_try := rowlock.not_bundled(v_name, v_at[5], v_id[5], v_locked);
           v_theirs := v_try <> v_locked;
         end if;
+        v_take := v_take[v_tried + 1 :];
         return query
           update rowlock.job j
              set lease_until = v_lease, claimed_at = v_now, token = v_token, lease_by = worker, attempt = j.attempt + 1,
@@ -416,7 +431,7 @@ begin
         v_all := v_all - v_rows;
         exit when v_theirs;
         -- Where others hold most of them it takes longer steps: one at a time past a thousand took a tenth of a second.
-        v_step := case when not v_alone and v_rows < v_tried / 2.0 then 4 * v_step else v_left end;
+        v_step := case when not v_alone and v_rows < v_tried / 2.0 then greatest(v_left, 4 * least(v_step, 1000)) else v_left end;
       end loop;
 
       if v_look.other is not null then

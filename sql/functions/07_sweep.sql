@@ -9,7 +9,7 @@
 -- the other waiting for ever: with overdue = true (a worker says so when it could not scan a queue for long) a time that is
 -- less than two seconds away is ignored. One further away is the price of a dear scan, and is respected.
 
--- Returns rows as claim_batch does; there is no "more" in its last one when it was not this caller's turn.
+-- Returns rows as claim_batch does; there is no "more" in its last one when it was not this caller's turn, and it is true if there was no room for all that lies behind the claims.
 create or replace function rowlock.sweep(
   from_queue text, want integer, worker bigint, token bigint, lease_ms integer default null, kinds text[] default null,
   overdue boolean default false
@@ -24,6 +24,8 @@ declare
   c_front  constant record := rowlock.last_stop(c_no, rowlock.clock());  -- where claims stand as it begins
   v_due    regclass := ('rowlock.sweep_' || greatest(c_no, 0) % 32)::regclass;
   v_front  record;                -- and now
+  v_passed boolean := false;      -- whether what they have under way was passed over,
+  v_lower  text;                  -- and where it was in lower priorities then
   v_job    record;
   v_left   integer := want;
   v_end    jsonb;
@@ -73,12 +75,20 @@ begin
     if v_end ? 'cursor_at' then
       v_at := array(select jsonb_array_elements_text(v_end -> 'cursor_at')::timestamptz);
       v_id := array(select jsonb_array_elements_text(v_end -> 'cursor_id')::bigint);
-      -- It has come to where claims were when it began, and they have gone on: what lies ahead is theirs. It would follow them for as long as they find jobs, and
-      -- get hardly any of what they lock.
-      if (v_at[5], v_id[5]) >= (c_front.at, c_front.id) then
+      -- It has come to where claims were when it began, and they have gone on: what lies between is theirs, and is left to the next scan if they leave some of it. It would follow
+      -- them for as long as they find jobs, and get hardly any of what they lock. So it looks once at what lies ahead of them, and at lower priorities if that is nothing.
+      if v_passed then
+        exit when v_lower = row(v_at[6 :], v_id[6 :])::text;
+        v_at[5] := 'infinity';
+      elsif (v_at[5], v_id[5]) >= (c_front.at, c_front.id) then
         v_front := rowlock.last_stop(c_no, rowlock.clock());
         if (v_front.at, v_front.id) > (c_front.at, c_front.id) then
-          v_at[5] := 'infinity';
+          v_passed := true;
+          v_lower := row(v_at[6 :], v_id[6 :])::text;
+          if (v_front.at, v_front.id) > (v_at[5], v_id[5]) then
+            v_at[5] := v_front.at;
+            v_id[5] := v_front.id;
+          end if;
         end if;
       end if;
     end if;
@@ -87,6 +97,6 @@ begin
   perform setval(v_due, (extract(epoch from clock_timestamp()) * 1000
     + greatest(1000, 100 * extract(epoch from clock_timestamp() - c_began) * 1000))::bigint);
   id := null; tid := null; kind := null; run_at := null; rest := null;
-  payload := jsonb_build_object('queue', from_queue, 'clock', v_end -> 'clock', 'parked', v_parked, 'more', v_left <= 0) || v_lease;
+  payload := jsonb_build_object('queue', from_queue, 'clock', v_end -> 'clock', 'parked', v_parked, 'more', v_left <= 0 and not v_passed) || v_lease;
   return next;
 end $$;

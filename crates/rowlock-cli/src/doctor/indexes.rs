@@ -39,6 +39,9 @@ const WANTED: [(&str, &str); 9] = [
     ),
 ];
 
+/// What is in the definition of the claim index since it goes by lines.
+const LINE: &str = "hashtextextended";
+
 /// Each claim rewrites these: an index that mentions one makes every claim write to all indexes.
 const REWRITTEN: [&str; 8] = [
     "lease_until",
@@ -56,12 +59,14 @@ struct Index {
     name: String,
     table: String,
     valid: bool,
+    definition: String,
     columns: Vec<String>,
 }
 
 /// `columns` are those of the key, of expressions and of the predicate.
 const INDEXES: &str = "
 select c.relname as name, t.relname as table, i.indisvalid and i.indisready as valid,
+       pg_get_indexdef(i.indexrelid) as definition,
        array(select distinct a.attname::text
                from pg_attribute a
               where a.attrelid = i.indrelid and a.attnum > 0
@@ -96,6 +101,7 @@ pub(super) async fn check(exam: &Exam) -> anyhow::Result<Vec<Finding>> {
             );
         }
     }
+    findings.extend(indexes.iter().filter_map(|i| other(schema, i)));
     for index in indexes.iter().filter(|i| !i.valid) {
         findings.push(invalid(schema, index));
     }
@@ -106,6 +112,27 @@ pub(super) async fn check(exam: &Exam) -> anyhow::Result<Vec<Finding>> {
         findings.push(Finding::ok("indexes", "all are there and valid"));
     }
     Ok(findings)
+}
+
+/// A claim index that claims cannot use: what an earlier version had, made by hand since.
+fn other(schema: &str, index: &Index) -> Option<Finding> {
+    if index.name != "job_claim" || index.definition.contains(LINE) {
+        return None;
+    }
+    let (_, make) = WANTED.iter().find(|(name, _)| *name == index.name)?;
+    let sentence = format!(
+        "index {schema}.{} is not the one that this version claims by: every claim reads the whole table",
+        index.name
+    );
+    let finding = Finding::new("indexes", "index_other", Severity::Critical, sentence)
+        .evidence("index", format!("{schema}.{}", index.name))
+        .evidence("definition", index.definition.clone())
+        .advice(format!(
+            "drop index concurrently {schema}.{}, and then: {}",
+            index.name,
+            make.replace("{s}", schema)
+        ));
+    Some(finding)
 }
 
 fn invalid(schema: &str, index: &Index) -> Finding {

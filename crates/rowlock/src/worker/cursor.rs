@@ -17,8 +17,8 @@ pub(crate) struct Cursor {
     seen: [Position; PRIORITIES],
     /// It was set back, and has not caught up with the others yet.
     back: bool,
-    /// The database's time when it was last moved.
-    moved: Micros,
+    /// The database's time when it was last heard of.
+    clock: Micros,
 }
 
 impl Default for Cursor {
@@ -26,7 +26,7 @@ impl Default for Cursor {
         Self {
             seen: [START; PRIORITIES],
             back: false,
-            moved: Micros::NEG_INFINITY,
+            clock: Micros::NEG_INFINITY,
         }
     }
 }
@@ -78,15 +78,15 @@ impl Cursor {
         self.seen[Self::place(0)] >= place
     }
 
-    /// A claim was answered at this time of the database.
-    pub(crate) fn moved(&mut self, clock: Micros) {
-        self.moved = self.moved.max(clock);
+    /// The database answered at this time. Its clock may have been set back.
+    pub(crate) fn answered(&mut self, clock: Micros) {
+        self.clock = clock;
     }
 
     /// Whether all that it saw was due longer ago than this: whoever looks so far back begins where it is anyway.
     pub(crate) fn is_behind(&self, by: Duration) -> bool {
         let seen = self.seen.iter().map(|(at, _)| *at).max();
-        self.moved > Micros::NEG_INFINITY && seen.is_some_and(|at| self.moved.since(at) > by)
+        self.clock > Micros::NEG_INFINITY && seen.is_some_and(|at| self.clock.since(at) > by)
     }
 
     /// It came as far as the others are.
@@ -164,15 +164,16 @@ mod tests {
         let (second, us) = (Duration::from_secs(1), 1_000_000);
         let mut cursor = Cursor::default();
         assert!(!cursor.is_behind(second), "nobody knows what time it is");
-        cursor.moved(Micros(10 * us));
+        cursor.answered(Micros(10 * us));
         assert!(cursor.is_behind(second), "it has seen nothing");
         cursor.claimed(0, Micros(8 * us), 1);
         assert!(cursor.is_behind(second));
         cursor.claimed(-2, Micros(9 * us), 2);
         assert!(!cursor.is_behind(second), "in another priority it is not");
-        cursor.moved(Micros(9 * us));
-        cursor.moved(Micros(11 * us));
+        cursor.answered(Micros(11 * us));
         assert!(cursor.is_behind(second));
+        cursor.answered(Micros(9 * us));
+        assert!(!cursor.is_behind(second), "the clock was set back");
     }
 
     #[test]

@@ -33,7 +33,7 @@ impl Core {
                 (priority, at, job.get(column::ID))
             };
             let mut cursor = lock(&part.lane.cursor);
-            cursor.moved(part.clock);
+            cursor.answered(part.clock);
             match how {
                 // A cursor that was set back while the claim was under way stays where it is: the claim may not have seen what that
                 // was for.

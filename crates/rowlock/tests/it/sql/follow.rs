@@ -294,9 +294,9 @@ async fn a_claim_says_whose_the_one_before_it_was() {
     assert_eq!(one(pg, ahead).await, "t", "the time is told from the rest");
 }
 
-/// A full scan of a queue of 5000 jobs, the first 4500 of which others hold. Claims stand at the 1000th when it begins; if they `go_on`, they come to the 3000th before it has
-/// looked at anything. Which jobs it finds, counted from the first.
-async fn scan_beside_claims(go_on: bool) -> Vec<String> {
+/// A full scan of a queue of 7500 jobs, the first of which others hold, beside 2501 of a lower priority, of which they hold all but the last. Claims stand at the 1000th when it begins, and may go on
+/// before it has looked at anything. Which jobs it finds, by their numbers; the last is 10500.
+async fn scan_beside_claims(held: i64, go_on_to: Option<i64>) -> Vec<String> {
     let own = installed().await;
     let pg = &own.pg;
     let (claims, holder, gate) = (
@@ -306,8 +306,8 @@ async fn scan_beside_claims(go_on: bool) -> Vec<String> {
     );
     run(
         pg,
-        "insert into rowlock.job (id, kind, payload, created_at, run_at) select n, 'k', '{}', t, t \
-         from (select now() - interval '1 minute' as t) t, generate_series(1, 5000) n",
+        "insert into rowlock.job (id, priority, kind, payload, created_at, run_at) select n, case when n >= 8000 then -4 else 0 end, 'k', '{}', t, t \
+         from (select now() - interval '1 minute' as t) t, (select generate_series(1, 7500) as n union all select generate_series(8000, 10500)) n",
     )
     .await;
     run(pg, "select rowlock.ensure_queue('default')").await;
@@ -319,7 +319,7 @@ async fn scan_beside_claims(go_on: bool) -> Vec<String> {
     run(&claims, &stop(1000)).await;
     run(
         &holder,
-        "begin; select from rowlock.job where id <= 4500 for update",
+        &format!("begin; select from rowlock.job where id <= {held} or id between 8000 and 10499 for update"),
     )
     .await;
     run(
@@ -334,8 +334,8 @@ async fn scan_beside_claims(go_on: bool) -> Vec<String> {
     let claim = async {
         let waits = "select exists (select from pg_locks where not granted and relation = 'rowlock.bundle'::regclass)";
         until(&claims, waits, "for the scan to begin").await;
-        if go_on {
-            run(&claims, &stop(3000)).await;
+        if let Some(place) = go_on_to {
+            run(&claims, &stop(place)).await;
         }
         run(&gate, "commit").await;
     };
@@ -345,10 +345,27 @@ async fn scan_beside_claims(go_on: bool) -> Vec<String> {
 /// It went along with them for as long as they found jobs, one locked row after the other, and took a third of the machine.
 #[tokio::test]
 async fn a_scan_does_not_follow_claims_that_go_on() {
-    assert_eq!(scan_beside_claims(true).await, [""; 0]);
+    let nothing = [""; 0];
+    assert_eq!(scan_beside_claims(7000, Some(3000)).await, nothing);
     assert_eq!(
-        scan_beside_claims(false).await,
-        ["4501"],
+        scan_beside_claims(7000, None).await,
+        ["7001"],
         "what is ahead of claims that stand still is looked at"
     );
+    assert_eq!(
+        scan_beside_claims(4500, Some(3000)).await,
+        ["4501"],
+        "it looks once ahead of claims that go on"
+    );
+    assert_eq!(
+        scan_beside_claims(500, Some(3000)).await,
+        ["501"],
+        "what is behind them is what it is for"
+    );
+}
+
+/// Where claims keep up with what comes in, nothing is ahead of them, and what lies behind in lower priorities must be found all the same.
+#[tokio::test]
+async fn a_scan_beside_claims_that_keep_up_finds_lower_priorities() {
+    assert_eq!(scan_beside_claims(7500, Some(7500)).await, ["10500"]);
 }

@@ -245,6 +245,21 @@ async fn indexes_are_checked() {
         .unwrap();
     let (code, found) = findings(&queue, "indexes", &[]).await;
     assert_eq!((code, found.len()), (0, 0), "{found:#?}");
+
+    // As an earlier version would have it.
+    session
+        .batch_execute("drop index rowlock.job_claim; create index job_claim on rowlock.job (queue, priority desc, run_at, id)")
+        .await
+        .unwrap();
+    let (code, found) = findings(&queue, "indexes", &[]).await;
+    let other = the(&found, "index_other");
+    assert_eq!((code, found.len()), (20, 1), "{found:#?}");
+    assert!(
+        other["advice"]
+            .as_str()
+            .unwrap()
+            .starts_with("drop index concurrently rowlock.job_claim, and then: create index")
+    );
 }
 
 #[tokio::test]
