@@ -10,6 +10,7 @@ mod enqueue;
 mod errors;
 mod follow;
 mod fresh;
+mod held;
 mod history;
 mod kit;
 mod migrate;

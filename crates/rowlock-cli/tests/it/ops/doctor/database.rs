@@ -133,7 +133,7 @@ async fn dead_rows_and_bloat_are_measured() {
         &queue,
         "alter table rowlock.job set (autovacuum_enabled = off);
          insert into rowlock.job (queue, kind, payload)
-         select 'a-queue-with-a', 'k', jsonb_build_object('x', repeat('y', 100)) from generate_series(1, 250000);",
+         select 'mail', 'k', jsonb_build_object('x', repeat('y', 100)) from generate_series(1, 250000);",
     )
     .await;
     counted(&queue, "n_live_tup = 250000").await;
