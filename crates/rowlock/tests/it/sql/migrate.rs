@@ -132,6 +132,20 @@ async fn a_function_whose_arguments_have_changed_takes_the_place_of_the_old_one(
     run(&own.pg, "select rowlock.discard(queue => 'mail')").await;
 }
 
+/// Where the claim index was missing, the upgrade that makes it anew failed for want of the old one.
+#[tokio::test]
+async fn an_upgrade_makes_a_claim_index_that_was_missing() {
+    let own = installed().await;
+    run(
+        &own.pg,
+        "drop index rowlock.job_claim; delete from rowlock.migration where version = 8",
+    )
+    .await;
+    own.client.migrate().await.expect("migrated");
+    let made = "select pg_get_indexdef('rowlock.job_claim'::regclass) like '%hashtextextended%'";
+    assert!(is(&own.pg, made).await);
+}
+
 /// What a schema is made of, as one text that can be compared.
 const MADE_OF: &str = "
   select string_agg(line, e'\\n' order by line) from (
