@@ -193,7 +193,7 @@ CREATE FUNCTION rowlock.claim(queues text[] DEFAULT '{default}'::text[], n integ
     SET jit TO 'off'
     AS …;
 
-CREATE FUNCTION rowlock.claim_batch(queues text[], wants integer[], want integer, worker bigint, token bigint, lease_ms integer DEFAULT NULL::integer, kinds text[] DEFAULT NULL::text[], suspects boolean DEFAULT true, after_at timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], after_id bigint[] DEFAULT NULL::bigint[], look_back_ms integer DEFAULT 0, follow boolean[] DEFAULT NULL::boolean[], turn boolean DEFAULT true) RETURNS TABLE(id bigint, tid tid, kind text, payload jsonb, run_at timestamp with time zone, rest record)
+CREATE FUNCTION rowlock.claim_batch(queues text[], wants integer[], want integer, worker bigint, token bigint, lease_ms integer DEFAULT NULL::integer, kinds text[] DEFAULT NULL::text[], suspects boolean DEFAULT true, after_at timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], after_id bigint[] DEFAULT NULL::bigint[], look_back_ms integer DEFAULT 0, follow boolean[] DEFAULT NULL::boolean[], turn boolean DEFAULT true, until_at timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], until_id bigint[] DEFAULT NULL::bigint[]) RETURNS TABLE(id bigint, tid tid, kind text, payload jsonb, run_at timestamp with time zone, rest record)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -468,6 +468,16 @@ CREATE FUNCTION rowlock.finish_done(queue text, ids bigint[], tokens bigint[], t
     SET jit TO 'off'
     AS …;
 
+CREATE FUNCTION rowlock.forget_milestone(queue text, ord integer, at timestamp with time zone, id bigint) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_indexscan TO 'on'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS …;
+
 CREATE FUNCTION rowlock.forget_once(older_than interval DEFAULT '7 days'::interval, max_entries integer DEFAULT 5000) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -555,6 +565,10 @@ CREATE FUNCTION rowlock.is_bundle(token bigint) RETURNS boolean
     SET enable_bitmapscan TO 'off'
     AS …;
 
+CREATE FUNCTION rowlock.is_milestone(jobs integer) RETURNS boolean
+    LANGUAGE sql
+    RETURN ((random() * (30000)::double precision) < (jobs)::double precision);
+
 CREATE TABLE rowlock.bundle (
     token bigint NOT NULL,
     queue text NOT NULL,
@@ -580,6 +594,11 @@ CREATE FUNCTION rowlock.is_needed(bundle rowlock.bundle) RETURNS boolean
     SET enable_mergejoin TO 'off'
     SET enable_material TO 'off'
     SET jit TO 'off'
+    AS …;
+
+CREATE FUNCTION rowlock.is_over(xid xid) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
 
 CREATE FUNCTION rowlock.is_sound(kind text, payload jsonb, priority integer, max_payload_bytes integer) RETURNS boolean
@@ -675,7 +694,7 @@ CREATE FUNCTION rowlock.longest_retention() RETURNS interval
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
 
-CREATE FUNCTION rowlock.look(queue text, after_at timestamp with time zone[], after_id bigint[], most integer, now timestamp with time zone, kinds text[], paused text[], suspects boolean, max_crashes smallint, kind_settings jsonb, queue_attempts smallint, OUT take tid[], OUT other tid[], OUT clean boolean, OUT settled boolean, OUT seen integer, OUT seen_ord bigint[], OUT seen_at timestamp with time zone[], OUT seen_id bigint[]) RETURNS record
+CREATE FUNCTION rowlock.look(queue text, after_at timestamp with time zone[], after_id bigint[], until_at timestamp with time zone[], until_id bigint[], most integer, now timestamp with time zone, kinds text[], paused text[], suspects boolean, max_crashes smallint, kind_settings jsonb, queue_attempts smallint, OUT take tid[], OUT other tid[], OUT clean boolean, OUT settled boolean, OUT seen integer, OUT seen_ord bigint[], OUT seen_at timestamp with time zone[], OUT seen_id bigint[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -689,7 +708,7 @@ CREATE FUNCTION rowlock.look(queue text, after_at timestamp with time zone[], af
     SET jit TO 'off'
     AS …;
 
-CREATE FUNCTION rowlock.look_ahead(queue text, after_at timestamp with time zone[], after_id bigint[], most integer, now timestamp with time zone, kinds text[], OUT tids tid[], OUT ids bigint[], OUT plain boolean) RETURNS record
+CREATE FUNCTION rowlock.look_ahead(queue text, after_at timestamp with time zone[], after_id bigint[], most integer, now timestamp with time zone, kinds text[], OUT tids tid[], OUT ids bigint[], OUT plain boolean, OUT signs xid[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -714,6 +733,11 @@ CREATE FUNCTION rowlock.maintain() RETURNS TABLE(step text, did bigint, detail t
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
 
+CREATE FUNCTION rowlock.maintain_if_due(every_ms integer) RETURNS TABLE(step text, did bigint, detail text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS …;
+
 CREATE FUNCTION rowlock.make_partition(day date, move_limit integer) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -732,6 +756,16 @@ CREATE FUNCTION rowlock.mark(xid xid) RETURNS bigint
 CREATE FUNCTION rowlock.merge_kinds(kinds jsonb, changes jsonb) RETURNS jsonb
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
+    AS …;
+
+CREATE FUNCTION rowlock.milestones(queue text, front_at timestamp with time zone, front_id bigint, OUT ord integer[], OUT at timestamp with time zone[], OUT id bigint[], OUT head_at timestamp with time zone[], OUT head_id bigint[]) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_indexscan TO 'on'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
     AS …;
 
 CREATE FUNCTION rowlock.next_number(next jsonb, part text) RETURNS bigint
@@ -910,7 +944,7 @@ CREATE FUNCTION rowlock.revoke_access(role_name text) RETURNS void
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
 
-CREATE FUNCTION rowlock.rewind(queue text) RETURNS void
+CREATE FUNCTION rowlock.rewind(queue text, since timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_indexscan TO 'on'
@@ -936,6 +970,11 @@ CREATE FUNCTION rowlock.say_when(at timestamp with time zone, now timestamp with
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
 
+CREATE FUNCTION rowlock.scan(from_queue text, want integer, worker bigint, token bigint, lease_ms integer, kinds text[], slice record, front_at timestamp with time zone, front_id bigint) RETURNS TABLE(id bigint, tid tid, kind text, payload jsonb, run_at timestamp with time zone, rest record)
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS …;
+
 CREATE FUNCTION rowlock.serves(subscribed text[], queue text) RETURNS boolean
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -954,6 +993,11 @@ CREATE FUNCTION rowlock.settle_bundles(queue text DEFAULT NULL::text) RETURNS bi
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     SET jit TO 'off'
+    AS …;
+
+CREATE FUNCTION rowlock.slice(after_ord integer, after_at timestamp with time zone, after_id bigint, until_ord integer, until_at timestamp with time zone, until_id bigint, OUT from_at timestamp with time zone[], OUT from_id bigint[], OUT to_at timestamp with time zone[], OUT to_id bigint[]) RETURNS record
+    LANGUAGE sql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
 
 CREATE FUNCTION rowlock.snooze(queue text, ids bigint[], tokens bigint[], delay_ms bigint[], OUT done bigint[], OUT lost bigint[], OUT busy bigint[]) RETURNS record
@@ -1885,12 +1929,27 @@ CREATE VIEW rowlock.jobs AS
          OFFSET 0) c)
      LEFT JOIN rowlock.worker w ON ((w.id = j.lease_by)));
 
+CREATE SEQUENCE rowlock.kept_house
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
 CREATE TABLE rowlock.migration (
     version integer NOT NULL,
     name text NOT NULL,
     functions text NOT NULL,
     applied_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
+
+CREATE TABLE rowlock.milestone (
+    queue text NOT NULL,
+    priority smallint NOT NULL,
+    run_at timestamp with time zone NOT NULL,
+    id bigint NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', vacuum_truncate=off);
 
 CREATE TABLE rowlock.once (
     queue text NOT NULL,
@@ -1930,6 +1989,230 @@ CREATE TABLE rowlock.retained (
     upto timestamp with time zone NOT NULL
 )
 WITH (fillfactor='50');
+
+CREATE SEQUENCE rowlock.slice_0
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_1
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_10
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_11
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_12
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_13
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_14
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_15
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_16
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_17
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_18
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_19
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_2
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_20
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_21
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_22
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_23
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_24
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_25
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_26
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_27
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_28
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_29
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_3
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_30
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_31
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_4
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_5
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_6
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_7
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_8
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE SEQUENCE rowlock.slice_9
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
 
 CREATE SEQUENCE rowlock.sweep_0
     START WITH 0
@@ -2240,6 +2523,8 @@ CREATE INDEX finished_default_id_idx ON rowlock.finished_default USING btree (id
 CREATE INDEX job_claim ON rowlock.job USING btree (((((hashtextextended((queue)::text, (0)::bigint) >> 5) << 4) - (priority)::smallint)), run_at, id) WITH (deduplicate_items=off);
 
 CREATE UNIQUE INDEX job_unique ON rowlock.job USING btree (queue, unique_key) WHERE (unique_key IS NOT NULL);
+
+CREATE INDEX milestone_place ON rowlock.milestone USING btree (queue, priority DESC, run_at, id);
 
 CREATE INDEX once_done_at ON rowlock.once USING btree (done_at);
 

@@ -55,21 +55,30 @@ begin
   return v_queue;
 end $$;
 
--- Something came up in this queue that lies behind the cursors: tells the workers, and forgets where the last claim stopped
--- (04_claim.sql), so that whoever follows looks from its own cursor on.
-create or replace function rowlock.rewind(queue text) returns void
+-- Something came up in this queue that lies behind the cursors, from this time on or, if it is null, nobody knows where: tells the workers, and sets back the place where the last claim stopped
+-- (04_claim.sql), so that whoever follows does not pass it. Not further than needed: before it may lie all that was finished since vacuum last came by, and each worker would walk over that.
+create or replace function rowlock.rewind(queue text, since timestamptz default null) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
   set enable_indexscan = on
 as $$
 declare
-  v_no integer;
+  v_no   integer;
+  v_last record;
 begin
   select q.no into v_no from rowlock.queue q where q.name = rewind.queue;
-  if pg_sequence_last_value(('rowlock.cursor_at_' || v_no % 32)::regclass) & 255 = v_no / 32 & 255 then
-    perform setval(('rowlock.cursor_at_' || v_no % 32)::regclass, v_no / 32 & 255);
+  v_last := rowlock.last_stop(v_no, 'infinity');
+  if since > '-infinity' then
+    if (v_last.at, v_last.id) > (since, 0) then
+      perform rowlock.stopped_at(v_no, v_last.worker, since, 0);
+    end if;
+    perform pg_notify('@schema', format('since %s %s', queue, (extract(epoch from since) * 1000000)::bigint));
+  else
+    if v_last.at is not null then
+      perform setval(('rowlock.cursor_at_' || v_no % 32)::regclass, v_no / 32 & 255);
+    end if;
+    perform pg_notify('@schema', 'rewind ' || queue);
   end if;
-  perform pg_notify('@schema', 'rewind ' || queue);
 end $$;
 
 -- Changes settings of a queue, given as JSON: lease_ms, max_attempts, max_crashes, backoff, retention (an interval as
@@ -137,10 +146,13 @@ begin
          max_crashes = v_queue.max_crashes, max_payload_bytes = v_queue.max_payload_bytes, backoff = v_queue.backoff,
          retention = v_queue.retention, kinds = v_queue.kinds
    where q.name = set_queue.name and v_queue is distinct from v_was;
-  if found then
-    -- Whoever sleeps on this queue looks again: it may just have been resumed, and what was skipped while paused lies
-    -- behind the cursors.
+  if v_queue.kinds is distinct from v_was.kinds then
+    -- What was passed over while its kind was paused lies behind the cursors.
     perform rowlock.rewind(name);
+  elsif v_was.paused and not v_queue.paused then
+    -- Whoever sleeps on this queue looks again. Nobody looks into a paused queue, so no cursor has moved, and there is nothing behind them: setting them back would
+    -- make every worker walk over all that was finished since vacuum last came by.
+    perform pg_notify('@schema', 'ring ' || name);
   end if;
   return to_jsonb(v_queue) - 'no';
 end $$;

@@ -103,11 +103,27 @@ begin
                 order by t.n);
 end $$;
 
--- Looks ahead in a flood: the next `most` rows of a queue, in order and from a position in each priority on; plain: whether each of them may go into a bundle.
--- It is rowlock.look (04_claim.sql) without all that only the others need.
+-- Whether whoever left this sign in the xmax of a row is gone. A sign may stand for several at once and then be another number than that of a transaction, and this be wrong: it is only a hint.
+create or replace function rowlock.is_over(xid xid) returns boolean
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  c_next constant bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+  v_full bigint := c_next >> 32 << 32 | xid::text::bigint;  -- with the upper half, which is not in the row
+begin
+  if v_full >= c_next then
+    v_full := v_full - 4294967296;
+  end if;
+  -- What is newer than the snapshot looks as if it were very old.
+  return v_full > c_next - 2147483648 and pg_xact_status(v_full::text::xid8) is distinct from 'in progress';
+end $$;
+
+-- Looks ahead in a flood: the next `most` rows of a queue, in order and from a position in each priority on; plain: whether each of them may go into a bundle, but for
+-- those that somebody has locked, or had (signs: who). It is rowlock.look (04_claim.sql) without all that only the others need.
 create or replace function rowlock.look_ahead(
   queue text, after_at timestamptz[], after_id bigint[], most integer, now timestamptz, kinds text[],
-  out tids tid[], out ids bigint[], out plain boolean
+  out tids tid[], out ids bigint[], out plain boolean, out signs xid[]
 )
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -125,14 +141,14 @@ as $$
 declare
   c_priority constant smallint[] := '{4,3,2,1,0,-1,-2,-3,-4}';
 begin
-  select array_agg(s.tid), array_agg(s.id), bool_and(s.plain)
-    into tids, ids, plain
-    from (select l.tid, l.id, l.plain
+  select array_agg(s.tid), array_agg(s.id), bool_and(s.plain), array_agg(s.xmax) filter (where s.sign)
+    into tids, ids, plain, signs
+    from (select l.*
             from unnest(c_priority, after_at, after_id) as c (priority, at, id),
                  lateral (
-                   select j.ctid as tid, j.id,
+                   select j.ctid as tid, j.id, j.xmax, j.xmax <> '0' and j.xmax <> j.xmin as sign,
                           c.priority = 0 and j.lease_until = '-infinity' and j.claimed_at < now and (look_ahead.kinds is null or j.kind = any (look_ahead.kinds))
-                            and j.cancel_at is null and j.expires_at is null and j.unique_key is null and (j.xmax = 0 or j.xmax = j.xmin) as plain
+                            and j.cancel_at is null and j.expires_at is null and j.unique_key is null as plain
                      from rowlock.job j
                     where rowlock.line(j.queue, j.priority) = rowlock.line(look_ahead.queue, c.priority) and j.queue = look_ahead.queue and j.priority = c.priority
                       and (j.run_at, j.id) > (c.at, c.id) and j.run_at <= now
@@ -201,7 +217,9 @@ begin
       end if;
       v_ahead := rowlock.look_ahead(claim_bundle.queue, v_at, v_id, least(n, c_most), v_now, claim_bundle.kinds);
       v_few := v_ahead.plain is not false and coalesce(cardinality(v_ahead.tids), 0) < c_least;
-      if v_ahead.plain and not v_few then
+      -- What somebody has locked right now would be left behind.
+      if v_ahead.plain and not v_few
+         and (v_ahead.signs is null or not exists (select from (select distinct u.sign::text from unnest(v_ahead.signs) as u (sign)) u where not rowlock.is_over(u.sign::xid))) then
         v_head_id := v_ahead.ids[1];
         v_tail_id := v_ahead.ids[cardinality(v_ahead.ids)];
         select j.run_at into v_head_at from rowlock.job j where j.ctid = v_ahead.tids[1] and j.queue = claim_bundle.queue and j.id = v_head_id;
@@ -231,7 +249,7 @@ begin
         from rowlock.job j
        -- Somebody may have changed a row since the look, or put another job in its place.
        where j.ctid = any (v_tids) and j.queue = claim_bundle.queue and j.priority = 0 and (j.run_at, j.id) between (v_head_at, v_head_id) and (v_tail_at, v_tail_id)
-         and j.lease_until = '-infinity' and j.claimed_at < v_now and j.cancel_at is null and j.expires_at is null and j.unique_key is null and (j.xmax = 0 or j.xmax = j.xmin)
+         and j.lease_until = '-infinity' and j.claimed_at < v_now and j.cancel_at is null and j.expires_at is null and j.unique_key is null
          for update skip locked;
     get diagnostics v_rows = row_count;
     if v_rows < cardinality(v_tids) then
@@ -250,6 +268,9 @@ begin
     v_lease := v_now + make_interval(secs => coalesce(claim_bundle.lease_ms, v_queue.lease_ms) / 1000.0);
     insert into rowlock.bundle (token, queue, worker, lease_until, claimed_at, last_at, last_id, ids)
     values (claim_bundle.token, claim_bundle.queue, claim_bundle.worker, v_lease, v_now, v_tail_at, v_tail_id, v_ids);
+    if rowlock.is_milestone(v_rows) then
+      insert into rowlock.milestone (queue, priority, run_at, id) values (claim_bundle.queue, 0, v_tail_at, v_tail_id);
+    end if;
     payload := payload || jsonb_build_object('lease_until', v_lease, 'max_attempts', v_queue.max_attempts, 'mark', rowlock.mark(pg_current_xact_id()::xid));
     if v_last.worker <> worker & 7 then
       payload := payload || jsonb_build_object('other', v_last.worker);

@@ -22,12 +22,12 @@ create or replace function rowlock.fate(
     else 0
   end;
 
--- Visits live rows of one queue that are due, in order and from a position in each priority on; at most `most` of them. take: where
+-- Visits live rows of one queue that are due, in order and from one position in each priority to another; at most `most` of them. take: where
 -- those are that the caller may take; other: those that are to be put away (fate above 1); clean: whether nobody has locked any of
 -- them (but for whoever wrote it, who often locks it first); settled: whether none was passed over that another caller might take;
 -- seen: all, by the number of their priority, time and id.
 create or replace function rowlock.look(
-  queue text, after_at timestamptz[], after_id bigint[], most integer,
+  queue text, after_at timestamptz[], after_id bigint[], until_at timestamptz[], until_id bigint[], most integer,
   now timestamptz, kinds text[], paused text[], suspects boolean, max_crashes smallint, kind_settings jsonb, queue_attempts smallint,
   out take tid[], out other tid[], out clean boolean, out settled boolean, out seen integer, out seen_ord bigint[], out seen_at timestamptz[], out seen_id bigint[]
 )
@@ -51,14 +51,14 @@ begin
          bool_and(s.clean), bool_and(s.settled), count(*), array_agg(s.ord), array_agg(s.run_at), array_agg(s.id)
     into take, other, clean, settled, seen, seen_ord, seen_at, seen_id
     from (select l.*, l.fate > 0 or l.runs as settled
-            from unnest(c_priority, after_at, after_id) with ordinality as c (priority, at, id, ord),
+            from unnest(c_priority, after_at, after_id, until_at, until_id) with ordinality as c (priority, at, id, until_at, until_id, ord),
                  lateral (
                    select c.ord, j.run_at::timestamptz as run_at, j.id, j.ctid as tid, j.xmax = 0 or j.xmax = j.xmin as clean, j.lease_until > now as runs,
                           rowlock.fate(j.lease_until, j.kind, j.cancel_at, j.expires_at, j.crashes, j.max_attempts,
                             now, look.kinds, paused, suspects, look.max_crashes, kind_settings, queue_attempts) as fate
                      from rowlock.job j
                     where rowlock.line(j.queue, j.priority) = rowlock.line(look.queue, c.priority) and j.queue = look.queue and j.priority = c.priority
-                      and (j.run_at, j.id) > (c.at, c.id) and j.run_at <= now
+                      and (j.run_at, j.id) > (c.at, c.id) and (j.run_at, j.id) <= (least(c.until_at, now), c.until_id)
                     order by j.run_at, j.id
                     limit most
                  ) l
@@ -98,6 +98,11 @@ begin
     end if;
   end if;
 end $$;
+
+-- Whether a claim that took so many jobs is to leave a milestone for the full scans (07_sweep.sql): about every 30,000 jobs. It is inlined, too.
+create or replace function rowlock.is_milestone(jobs integer) returns boolean
+  language sql volatile
+  return random() * 30000 < jobs;
 
 -- What a transaction has written into the table of jobs, as a number: the table's file, which a rewrite of the table changes, and the transaction.
 create or replace function rowlock.mark(xid xid) returns bigint
@@ -181,7 +186,7 @@ begin
 end $$;
 
 -- What the library calls, and what the other claims are made of: takes jobs of several queues in the given order, at most wants[i]
--- from queues[i] and want in all. after_at and after_id, the cursors, hold nine entries for each queue, or are null.
+-- from queues[i] and want in all. after_at and after_id, the cursors, hold nine entries for each queue, or are null; so do until_at and until_id, where it goes no further.
 --
 -- How it looks for jobs. Each of the nine priorities is probed by equality, highest first, from its own cursor: the last
 -- (run_at, id) that this caller has seen there. Without a cursor the scan walks over every dead row that vacuum has not
@@ -241,7 +246,9 @@ create or replace function rowlock.claim_batch(
   after_id     bigint[] default null,
   look_back_ms integer default 0,
   follow       boolean[] default null,
-  turn         boolean default true
+  turn         boolean default true,
+  until_at     timestamptz[] default null,
+  until_id     bigint[] default null
 ) returns table (id bigint, tid tid, kind text, payload jsonb, run_at timestamptz, rest record)
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -254,6 +261,7 @@ create or replace function rowlock.claim_batch(
 as $$
 #variable_conflict use_column
 declare
+  c_worth_it  constant integer := 20; -- for fewer jobs a turn is not given back early
   v_all       integer := want;    -- how many are still wanted,
   v_left      integer;            -- and how many of them from this queue,
   v_wanted    integer;            -- of so many
@@ -268,12 +276,15 @@ declare
   v_paused    text[];
   v_at        timestamptz[];      -- where the scan starts
   v_id        bigint[];
+  v_until_at  timestamptz[];      -- and where it ends
+  v_until_id  bigint[];
   v_visit     integer;            -- how many rows it may visit now,
   v_visit_max integer;            -- in all,
   v_visited   integer;            -- and has
   v_look      record;             -- what it saw
   v_turn      boolean;            -- whether it is this claim's turn in the queue,
-  v_over      boolean;            -- or was, and the next one begins behind these rows
+  v_over      boolean;            -- or was, and the next one begins behind
+  v_sure      integer;            -- so many of the rows seen
   v_first     bigint;             -- the first row in priority 0
   v_alone     boolean;            -- whether nobody else can be about to write these rows
   v_take      tid[];              -- those of them to take,
@@ -318,6 +329,8 @@ begin
     v_over := false;
     v_theirs := false;
     v_step := v_left;
+    v_until_at := coalesce(until_at[9 * n - 8 : 9 * n], array_fill('infinity'::timestamptz, array[9]));
+    v_until_id := coalesce(until_id[9 * n - 8 : 9 * n], array_fill(9223372036854775807, array[9]));
     if v_queue.paused or v_left <= 0 then
       payload := jsonb_build_object('queue', v_name, 'clock', rowlock.clock(), 'parked', 0, 'more', false);
       return next;
@@ -365,12 +378,21 @@ begin
             from unnest(v_at, v_id) as c (at, id);
         end if;
       end if;
-      v_look := rowlock.look(v_name, v_at, v_id, v_visit, v_now, claim_batch.kinds, v_paused, suspects, v_crashes, v_kinds, v_attempts);
-      -- All that was seen will be taken: the next one may begin behind it, while this one writes. An exception is what gives a lock back early.
-      if v_turn and v_follow and v_look.seen between 100 and v_left and cardinality(v_look.take) = v_look.seen and v_look.clean
+      v_look := rowlock.look(v_name, v_at, v_id, v_until_at, v_until_id, v_visit, v_now, claim_batch.kinds, v_paused, suspects, v_crashes, v_kinds, v_attempts);
+      -- What will be taken is known, and it is all that lies before some place: the next one may begin there, while this one writes. An exception is what gives a lock back early.
+      v_sure := least(v_look.seen, v_left);
+      if v_turn and v_follow and v_sure >= c_worth_it and cardinality(v_look.take) = v_look.seen and v_look.clean
          and v_look.seen_ord[1] = 5 and v_look.seen_ord[v_look.seen] = 5
          and ((v_look.seen_at[1], v_look.seen_id[1]) > (v_last.at, v_last.id)) is not false then
-        perform rowlock.stopped_at(v_queue.no, worker, v_look.seen_at[v_look.seen], v_look.seen_id[v_look.seen]);
+        if v_sure < v_look.seen then
+          -- The others are not its own any more, and it has not seen them.
+          v_look.seen := v_sure;
+          v_look.take := v_look.take[: v_sure];
+          v_look.seen_ord := v_look.seen_ord[: v_sure];
+          v_look.seen_at := v_look.seen_at[: v_sure];
+          v_look.seen_id := v_look.seen_id[: v_sure];
+        end if;
+        perform rowlock.stopped_at(v_queue.no, worker, v_look.seen_at[v_sure], v_look.seen_id[v_sure]);
         raise exception 'the turn is over' using errcode = 'RL002';
       end if;
     exception
@@ -465,11 +487,15 @@ begin
       exit when v_end_at is null or v_visited >= v_visit_max;
       v_visit := least(2 * v_visit, 1000);
       v_turn := v_turn and not v_over;
-      v_look := rowlock.look(v_name, v_at, v_id, v_visit, v_now, claim_batch.kinds, v_paused, suspects, v_crashes, v_kinds, v_attempts);
+      v_look := rowlock.look(v_name, v_at, v_id, v_until_at, v_until_id, v_visit, v_now, claim_batch.kinds, v_paused, suspects, v_crashes, v_kinds, v_attempts);
     end loop;
     v_ahead := v_look.seen_ord[v_look.seen] = 5 and ((v_look.seen_at[v_look.seen], v_look.seen_id[v_look.seen]) > (v_last.at, v_last.id)) is not false;
     if v_follow and v_turn and v_settled and v_ahead and not v_over then
       perform rowlock.stopped_at(v_queue.no, worker, v_look.seen_at[v_look.seen], v_look.seen_id[v_look.seen]);
+    end if;
+    if after_at is not null and v_look.seen > 0 and rowlock.is_milestone(v_wanted - v_left) then
+      insert into rowlock.milestone (queue, priority, run_at, id)
+      values (v_name, 5 - v_look.seen_ord[v_look.seen], v_look.seen_at[v_look.seen], v_look.seen_id[v_look.seen]);
     end if;
     payload := jsonb_build_object('queue', v_name, 'clock', v_now, 'parked', v_parked, 'more', v_visited >= v_visit_max,
       'caught_up', coalesce(v_take, '{}') = '{}' and (v_ahead or v_look.seen < v_visit or v_look.seen_ord[v_look.seen] > 5));
@@ -563,6 +589,9 @@ begin
       end;
   get diagnostics v_rows = row_count;
   if v_rows > 0 then
+    if rowlock.is_milestone(v_rows) then
+      insert into rowlock.milestone (queue, priority, run_at, id) values (claim_fresh.queue, 0, v_now, 0);
+    end if;
     payload := payload || jsonb_build_object('lease_until', v_lease, 'max_attempts', v_queue.max_attempts,
       'mark', case when v_queue.retention = interval '0' then rowlock.mark(pg_current_xact_id_if_assigned()::xid) end);
   end if;

@@ -397,7 +397,8 @@ create or replace function rowlock.release(
 as $$
 #variable_conflict use_column
 declare
-  v_held record;
+  v_held  record;
+  v_since timestamptz;            -- when the first of them was due
 begin
   perform rowlock.check_ack(ids, tokens);
   v_held := rowlock.hold(release.queue, ids, tokens);
@@ -408,12 +409,12 @@ begin
        set lease_until = '-infinity', token = 0
       from unnest(v_held.tids) as h (tid)
      where j.ctid = h.tid and j.queue = release.queue
-    returning j.id
+    returning j.id, j.run_at
   )
-  select coalesce(array_agg(id), '{}') into done from released;
+  select coalesce(array_agg(id), '{}'), min(run_at) into done, v_since from released;
   if done <> '{}' then
     -- These rows keep their place in the order, which is behind everybody's cursor.
-    perform rowlock.rewind(queue);
+    perform rowlock.rewind(queue, v_since);
   end if;
 end $$;
 

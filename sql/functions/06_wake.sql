@@ -13,7 +13,7 @@
 -- Only workers disarm. A producer may roll back, and a sequence does not.
 --
 -- Messages on the channel: "ring QUEUE" there is something to do; "schedule QUEUE" there will be, soon; "disarm QUEUE" nobody rings
--- any more; "rewind QUEUE" something came up behind the cursors; "queue NAME" a new queue; "cancel QUEUE ID" a running job is asked to stop.
+-- any more; "since QUEUE MICROSECONDS" (since 1970) something came up behind the cursors, not before this time; "rewind QUEUE" something did, nobody knows where; "queue NAME" a new queue; "cancel QUEUE ID" a running job is asked to stop.
 
 -- Arms the bells of these queues. Returns a transaction id: when no older transaction is in progress (rowlock.oldest_xid), it
 -- is safe to wait. next_at: when the next scheduled job of these queues is due.

@@ -255,6 +255,7 @@ declare
   v_done   bigint[];
   v_tid    tid;
   v_tids   tid[];
+  v_since  timestamptz;           -- when the first of them is due
 begin
   perform rowlock.check_ids(ids);
   v_left := array(select distinct u from unnest(ids) u);
@@ -287,10 +288,14 @@ begin
       return next;
     end loop;
     if v_tids <> '{}' then
-      update rowlock.job j set run_at = least(j.run_at, v_now), cancel_at = null
-       where j.ctid = any (v_tids) and j.queue = v_each.queue;
+      with hastened as (
+        update rowlock.job j set run_at = least(j.run_at, v_now), cancel_at = null
+         where j.ctid = any (v_tids) and j.queue = v_each.queue
+        returning j.run_at
+      )
+      select min(h.run_at) into v_since from hastened h;
       -- The caller's transaction may stay open for long, and everybody's cursor be past this time when it commits.
-      perform rowlock.rewind(v_each.queue);
+      perform rowlock.rewind(v_each.queue, v_since);
     end if;
     v_busy := array(select j.id
                       from (select unnest(v_each.ids) except select unnest(v_locked)) as i (id),
@@ -310,7 +315,7 @@ begin
                          for update of d skip locked);
     v_done := rowlock.revive_dead(v_each.queue, v_locked, array_fill(v_now, array[cardinality(v_locked)]));
     if v_done <> '{}' then
-      perform rowlock.rewind(v_each.queue);
+      perform rowlock.rewind(v_each.queue, v_now);
     end if;
     return query select r, r, 'revived' from unnest(v_done) r;
     return query
@@ -338,7 +343,7 @@ begin
              case when c.new_id is null then 'duplicate' else 'copied' end
         from rowlock.copy_finished(v_each.queue, v_each.ids, array_fill(v_now, array[cardinality(v_each.ids)]),
                '-infinity', 'infinity', 'retry_of', v_now) c;
-    perform rowlock.rewind(v_each.queue);
+    perform rowlock.rewind(v_each.queue, v_now);
     v_left := array(select unnest(v_left) except select unnest(v_each.ids));
   end loop;
 

@@ -411,3 +411,20 @@ begin
     return next;
   end loop;
 end $$;
+
+-- The same, for the many workers of a queue: none has to do what another did within this time. When that was is kept in a sequence, outside of MVCC; it carries nothing.
+create or replace function rowlock.maintain_if_due(every_ms integer) returns table (step text, did bigint, detail text)
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  c_now constant bigint := extract(epoch from clock_timestamp()) * 1000;
+begin
+  perform rowlock.check_count('every_ms', every_ms, 86400000);
+  -- Who set the clock back does not wait until it is what it was.
+  if pg_sequence_last_value('rowlock.kept_house') between c_now - every_ms + 1 and c_now then
+    return;
+  end if;
+  perform setval('rowlock.kept_house', c_now);
+  return query select * from rowlock.maintain();
+end $$;

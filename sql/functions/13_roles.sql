@@ -14,7 +14,7 @@ as $$
   select case access
     when 'producer' then '{clock, enqueue, enqueue_plain, enqueue_batch, enqueue_many, ensure_queue, announce}'::text[]
     when 'worker' then '{claim, claim_batch, claim_fresh, claim_bundle, close_bundles, sweep, complete, complete_batch, complete_untouched, fail, snooze, release, extend, progress, arm, disarm, oldest_xid, queue_names,
-                         register_worker, heartbeat, unregister_worker, once_get, once_put, maintain, depth}'
+                         register_worker, heartbeat, unregister_worker, once_get, once_put, maintain, maintain_if_due, depth}'
     when 'reader' then '{clock, line, find_job, find_jobs, why, depth, stats}'
     when 'admin' then '{set_queue, pause, resume, cancel, retry, delete, redrive, discard, purge, replay, archive_batch, archive_done,
                         make_partitions, drop_partitions, retain, start_archive, heal_queues, forget_workers, forget_once, grant_access, revoke_access}'

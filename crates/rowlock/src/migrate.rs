@@ -58,6 +58,11 @@ const MIGRATIONS: &[Migration] = &[
         name: "lines",
         sql: include_str!("../sql/migrations/0008_lines.sql"),
     },
+    Migration {
+        version: 9,
+        name: "slices",
+        sql: include_str!("../sql/migrations/0009_slices.sql"),
+    },
 ];
 
 /// In the order in which they must be created.

@@ -53,7 +53,12 @@ impl Micros {
     pub(crate) const NEG_INFINITY: Self = Self(i64::MIN);
 
     pub(crate) fn from_timestamp(t: Timestamp) -> Self {
-        Self(t.as_microsecond() - EPOCH_SHIFT)
+        Self::from_unix(t.as_microsecond())
+    }
+
+    /// From microseconds since 1970.
+    pub(crate) fn from_unix(us: i64) -> Self {
+        Self(us.saturating_sub(EPOCH_SHIFT))
     }
 
     /// How long it is after another; nothing if it is before.

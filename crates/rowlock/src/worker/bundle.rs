@@ -11,7 +11,7 @@ pub(super) const OVER_WITHIN: Duration = Duration::from_secs(1);
 /// Bundles are asked for when all that is held is expected to be over within this time…
 pub(super) const QUICK: Duration = Duration::from_millis(500);
 /// …when a claim wants so many jobs at least…
-const LEAST: usize = 100;
+const LEAST: usize = 20;
 /// …and the claims before it have brought so many.
 pub(super) const MANY: usize = 20;
 /// Most jobs in one: the database makes no larger ones.

@@ -25,7 +25,7 @@ use super::registry::Registry;
 use super::slots::Slots;
 use super::telemetry::WorkerMeters;
 use crate::client::Client;
-use crate::db::{Link, LinkError, Live, Param};
+use crate::db::{Link, LinkError, Live, Micros, Param};
 use crate::error::{Error, Result};
 use crate::schema::Schema;
 
@@ -202,10 +202,10 @@ impl Core {
         true
     }
 
-    /// Makes the next claim look from the start of this queue.
-    pub(super) fn rewind(&self, lane: &Lane) {
+    /// Makes the next claim look at all of this queue that is due since then.
+    pub(super) fn rewind(&self, lane: &Lane, since: Micros) {
         let mut cursor = lock(&lane.cursor);
-        cursor.reset();
+        cursor.back_to_time(since);
         self.rewinds.fetch_add(1, Relaxed);
     }
 

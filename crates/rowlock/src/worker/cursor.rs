@@ -59,10 +59,16 @@ impl Cursor {
         *at = (*at).min((run_at, id));
     }
 
-    /// Something came up behind us, nobody knows where.
-    pub(crate) fn reset(&mut self) {
+    /// Something came up behind us, not before this time.
+    pub(crate) fn back_to_time(&mut self, since: Micros) {
+        if since > Micros::NEG_INFINITY && self.seen == [START; PRIORITIES] {
+            // Whoever has seen nothing begins where the others are, and that was set back too.
+            return;
+        }
         self.back = true;
-        self.seen = [START; PRIORITIES];
+        for mine in &mut self.seen {
+            *mine = (*mine).min((since, START.1));
+        }
     }
 
     /// What was to be claimed from there on was not, and others may have been told to begin behind it.
@@ -141,7 +147,7 @@ mod tests {
     fn it_follows_others_unless_it_was_set_back() {
         let mut cursor = Cursor::default();
         assert!(cursor.may_follow(), "others have been here before it");
-        cursor.reset();
+        cursor.back_to_time(Micros::NEG_INFINITY);
         assert!(!cursor.may_follow(), "it was set back before it began");
         cursor.claimed(4, Micros(10), 5);
         cursor.claimed(0, Micros(10), 1);
@@ -157,6 +163,21 @@ mod tests {
         cursor.back_to(&from);
         assert!(!cursor.may_follow(), "others may be further");
         assert!(cursor.is_at((Micros(3), 1)) && !cursor.is_at((Micros(3), 2)));
+    }
+
+    #[test]
+    fn it_is_set_back_in_time_no_further_than_needed() {
+        let mut cursor = Cursor::default();
+        cursor.back_to_time(Micros(7));
+        assert!(cursor.may_follow(), "the others were set back too");
+        cursor.claimed(0, Micros(10), 5);
+        cursor.claimed(4, Micros(6), 5);
+        cursor.back_to_time(Micros(7));
+        assert!(!cursor.may_follow());
+        assert_eq!(cursor.seen[Cursor::place(0)], (Micros(7), 0));
+        assert_eq!(cursor.seen[Cursor::place(4)], (Micros(6), 5));
+        cursor.back_to_time(Micros::NEG_INFINITY);
+        assert_eq!(cursor.seen, [START; PRIORITIES]);
     }
 
     #[test]

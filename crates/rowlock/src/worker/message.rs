@@ -1,5 +1,7 @@
 //! The messages on the channel (see `sql/functions/06_wake.sql`). Pure.
 
+use crate::db::Micros;
+
 /// What somebody says to the workers.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Message<'a> {
@@ -9,8 +11,10 @@ pub(super) enum Message<'a> {
     Schedule(&'a str),
     /// Nobody rings for this queue any more, until somebody arms its bell again.
     Disarm(&'a str),
-    /// Something came up behind the cursors of this queue.
+    /// Something came up behind the cursors of this queue, nobody knows where…
     Rewind(&'a str),
+    /// …or not before this time.
+    Since(&'a str, Micros),
     /// There is a new queue.
     Queue(&'a str),
     /// A running job is asked to stop.
@@ -29,8 +33,12 @@ impl<'a> Message<'a> {
             "disarm" => Some(Self::Disarm(rest)),
             "rewind" => Some(Self::Rewind(rest)),
             "queue" => Some(Self::Queue(rest)),
-            // A queue may have spaces in its name; the id is the last word.
+            // A queue may have spaces in its name; the number is the last word.
             "cancel" => Some(Self::Cancel(rest.rsplit(' ').next()?.parse().ok()?)),
+            "since" => {
+                let (queue, at) = rest.rsplit_once(' ')?;
+                Some(Self::Since(queue, Micros::from_unix(at.parse().ok()?)))
+            }
             "ping" => Some(Self::Ping(rest)),
             _ => None,
         }
@@ -52,6 +60,12 @@ mod tests {
             Some(Message::Cancel(42))
         );
         assert_eq!(Message::parse("cancel my queue x"), None);
+        assert_eq!(
+            Message::parse("since my queue 946684800000007"),
+            Some(Message::Since("my queue", Micros(7)))
+        );
+        assert_eq!(Message::parse("since my queue"), None);
+        assert_eq!(Message::parse("since 7"), None);
         assert_eq!(Message::parse("sing q"), None);
         assert_eq!(Message::parse(""), None);
     }

@@ -195,9 +195,9 @@ impl WorkerHandle {
     /// Waits until a look at every queue found nothing ready while no job was running or waiting to be acknowledged.
     pub async fn drained(&self) {
         let _waiting = Draining::new(&self.core);
-        // The first time may have been fooled by a cursor, so the second looks from the start of every queue, which may take a while where
-        // vacuum is held back. A claim that was under way then may end that time: only what ends the third was surely sent after it.
-        for look in [Core::wake, Core::wake_all, Core::wake] {
+        // A claim that was under way when it was asked for may end a look: only what ends the one after it was surely sent since. And a cursor may have fooled both, so the third
+        // looks from the start of every queue, which may take a while where vacuum is held back.
+        for look in [Core::wake, Core::wake, Core::wake_all, Core::wake] {
             let drained = self.core.drained.notified();
             tokio::pin!(drained);
             drained.as_mut().enable();

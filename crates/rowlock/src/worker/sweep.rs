@@ -209,13 +209,15 @@ impl Core {
         }
     }
 
+    /// Keeps house, unless another worker has just done so.
     async fn maintain(&self, link: &Link) -> Result<()> {
+        let every_ms = i32::try_from(MAINTAIN_EVERY.as_millis() / 2).unwrap_or(i32::MAX);
         for row in self
             .look(
                 link,
                 "keep house",
-                "select step, did, detail from rowlock.maintain()",
-                &[],
+                "select step, did, detail from rowlock.maintain_if_due($1)",
+                &[(&every_ms, Type::INT4)],
             )
             .await?
         {

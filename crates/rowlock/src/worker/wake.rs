@@ -13,7 +13,9 @@ use tokio_postgres::types::Type;
 use super::attempt::CancelReason;
 use super::core::{Core, lock};
 use super::message::Message;
-use crate::db::{ConnectOptions, Connection, HookFuture, Link, LinkSpec, Notification, OnConnect};
+use crate::db::{
+    ConnectOptions, Connection, HookFuture, Link, LinkSpec, Micros, Notification, OnConnect,
+};
 
 /// How long a message to oneself may take.
 const PING_WITHIN: Duration = Duration::from_secs(5);
@@ -154,12 +156,8 @@ impl Core {
                     self.bell.notify_waiters();
                 }
             }
-            Message::Rewind(queue) => {
-                if let Some(number) = self.lane_of(queue) {
-                    self.rewind(&self.lane(number));
-                    self.bell.notify_waiters();
-                }
-            }
+            Message::Rewind(queue) => self.look_from(queue, Micros::NEG_INFINITY),
+            Message::Since(queue, at) => self.look_from(queue, at),
             Message::Queue(name) => {
                 if self.subscribe(name) {
                     self.bell.notify_waiters();
@@ -175,6 +173,14 @@ impl Core {
         }
     }
 
+    /// Makes the claim loop look at what is due since then in this queue, at once.
+    fn look_from(&self, queue: &str, at: Micros) {
+        if let Some(number) = self.lane_of(queue) {
+            self.rewind(&self.lane(number), at);
+            self.bell.notify_waiters();
+        }
+    }
+
     /// Makes the claim loop look at once.
     pub(super) fn wake(&self) {
         self.bell.notify_waiters();
@@ -183,7 +189,7 @@ impl Core {
     /// Makes the claim loop look at once, from the start of every queue.
     pub(super) fn wake_all(&self) {
         for lane in self.lanes() {
-            self.rewind(&lane);
+            self.rewind(&lane, Micros::NEG_INFINITY);
         }
         self.wake();
     }

@@ -607,3 +607,45 @@ async fn each_job_goes_to_one_of_many_who_claim_at_once() {
     assert!(bundles > 0, "there were no bundles");
     assert_eq!(seen.len(), JOBS, "some went to nobody");
 }
+
+/// One row that somebody had locked, and left long ago, kept all claims of a flood from having bundles.
+#[tokio::test]
+async fn a_lock_that_is_over_keeps_nobody_from_a_bundle() {
+    let own = flooded(50).await;
+    let pg = &own.pg;
+    let other = own.another().await;
+    let lock = "begin; select from rowlock.job where id = (select min(id) + 3 from rowlock.job) for update";
+    run(&other, lock).await;
+    let (jobs, end) = bundle(pg, 50, TOKEN).await;
+    assert!(jobs.is_empty() && end.contains("\"few\": false"), "{end}");
+    run(&other, "rollback").await;
+    let (jobs, end) = bundle(pg, 50, TOKEN).await;
+    assert_eq!(jobs.len(), 50, "{end}");
+    assert!(untouched(pg, &jobs, &mark(&end)).await);
+    assert_eq!(left(pg).await, 0);
+}
+
+#[tokio::test]
+async fn it_is_known_whether_a_transaction_is_over() {
+    let own = installed().await;
+    let (pg, other) = (&own.pg, own.another().await);
+    run(&other, "begin").await;
+    let xid = one(&other, "select pg_current_xact_id()::xid").await;
+    let is_over = format!("select rowlock.is_over('{xid}')");
+    assert!(!is(pg, &is_over).await);
+    run(&other, "savepoint s").await;
+    run(&other, "create temp table t ()").await;
+    let sub = one(&other, "select xmin from pg_class where relname = 't'").await;
+    assert!(!is(pg, &format!("select rowlock.is_over('{sub}')")).await);
+    run(&other, "rollback").await;
+    assert!(is(pg, &is_over).await);
+    assert!(is(pg, "select rowlock.is_over('3')").await);
+    // Not yet begun, or so long ago that it looks like that.
+    assert!(
+        !is(
+            pg,
+            "select rowlock.is_over('2000000000') and rowlock.is_over('3000000000')"
+        )
+        .await
+    );
+}

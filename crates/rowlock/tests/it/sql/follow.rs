@@ -76,7 +76,7 @@ async fn a_claim_may_start_where_the_last_one_stopped() {
 
 /// What was given back lies before the place where the last claim stopped.
 #[tokio::test]
-async fn who_gives_jobs_back_makes_the_next_one_look_from_its_own_cursor() {
+async fn who_gives_jobs_back_makes_the_next_one_look_from_there() {
     let own = installed().await;
     let pg = &own.pg;
     let jobs = enqueue(pg, 6).await;
@@ -98,8 +98,45 @@ async fn who_gives_jobs_back_makes_the_next_one_look_from_its_own_cursor() {
     assert_eq!(
         rows(pg, follow).await,
         [given_back.to_string()],
-        "that place is forgotten"
+        "that place is set back"
     );
+    // Not further than needed: before it may lie all that was finished since vacuum last came by.
+    run(
+        pg,
+        &format!(
+            "update rowlock.job set lease_until = '-infinity' where id in ({}, {given_back})",
+            jobs[1]
+        ),
+    )
+    .await;
+    run(
+        pg,
+        &format!("select rowlock.rewind('default', (select run_at from rowlock.job where id = {given_back}))"),
+    )
+    .await;
+    assert_eq!(rows(pg, follow).await, [given_back.to_string()]);
+    run(pg, "select rowlock.rewind('default')").await;
+    assert_eq!(rows(pg, follow).await, [jobs[1].to_string()]);
+}
+
+/// A claim that wants few of the jobs that it sees did not say where it stopped, and whoever came next walked over what it had taken.
+#[tokio::test]
+async fn a_claim_that_wants_few_says_where_it_stopped_too() {
+    let own = installed().await;
+    let pg = &own.pg;
+    let jobs = enqueue(pg, 100).await;
+    let stopped = "select pg_sequence_last_value(('rowlock.cursor_id_' || no % 32)::regclass) from rowlock.queue";
+    for n in 1..=3 {
+        let claim = "select id from rowlock.claim_batch('{default}', '{25}', 25, 7, 99, follow => '{t}', \
+             after_at => array_fill('-infinity'::timestamptz, array[9]), after_id => array_fill(0::bigint, array[9])) where id is not null order by id";
+        let taken = rows(pg, claim).await;
+        let expected: Vec<String> = jobs[25 * (n - 1)..25 * n]
+            .iter()
+            .map(i64::to_string)
+            .collect();
+        assert_eq!(taken, expected);
+        assert_eq!(number(pg, stopped).await, jobs[25 * n - 1]);
+    }
 }
 
 /// Who was told to look from the start walks over what the others have taken, and follows them again as soon as it is where they are.

@@ -420,3 +420,26 @@ async fn workers_that_were_not_seen_for_long_are_forgotten() {
         "22023 rowlock: older_than '-1 days' is out of range: it must be from 0 to 3650 days"
     );
 }
+
+/// Of many workers one keeps house.
+#[tokio::test]
+async fn what_another_has_just_done_is_not_due() {
+    let own = installed().await;
+    let pg = &own.pg;
+    let due = "select count(*) from rowlock.maintain_if_due(60000)";
+    assert!(number(pg, due).await > 1);
+    assert_eq!(number(pg, due).await, 0);
+    assert!(
+        number(pg, "select count(*) from rowlock.maintain()").await > 1,
+        "who asks for it gets it"
+    );
+    run(pg, "select setval('rowlock.kept_house', (extract(epoch from now() - interval '61 s') * 1000)::bigint)").await;
+    assert!(number(pg, due).await > 1);
+    // The clock was set back.
+    run(pg, "select setval('rowlock.kept_house', (extract(epoch from now() + interval '1 day') * 1000)::bigint)").await;
+    assert!(number(pg, due).await > 1);
+    for bad in ["0", "null", "86400001"] {
+        let told = refused(pg, &format!("select rowlock.maintain_if_due({bad})")).await;
+        assert!(told.contains("every_ms"), "{told}");
+    }
+}

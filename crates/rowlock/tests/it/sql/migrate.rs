@@ -138,7 +138,9 @@ async fn an_upgrade_makes_a_claim_index_that_was_missing() {
     let own = installed().await;
     run(
         &own.pg,
-        "drop index rowlock.job_claim; delete from rowlock.migration where version = 8",
+        "drop index rowlock.job_claim; delete from rowlock.migration where version >= 8;
+         drop table rowlock.milestone; drop sequence rowlock.kept_house;
+         do $$ begin for n in 0 .. 31 loop execute format('drop sequence rowlock.slice_%s', n); end loop; end $$",
     )
     .await;
     own.client.migrate().await.expect("migrated");

@@ -17,6 +17,7 @@ mod migrate;
 mod plans;
 mod retry;
 mod roles;
+mod slices;
 mod storage;
 mod unique;
 mod untouched;

@@ -237,6 +237,7 @@ async fn every_function_pins_its_search_path_or_is_parsed_beforehand() {
             "clock",
             "fate",
             "is_armed",
+            "is_milestone",
             "is_sound",
             "line",
             "mark",

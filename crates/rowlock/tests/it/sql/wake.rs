@@ -324,9 +324,11 @@ async fn what_comes_up_behind_the_cursors_is_announced() {
         &format!("select rowlock.release({})", super::kit::named(&held[..1])),
     )
     .await;
+    let due = "select (extract(epoch from run_at) * 1000000)::bigint from rowlock.job where id = ";
+    let due = number(pg, &format!("{due}{}", held[0].id)).await;
     assert_eq!(
         ear.heard_so_far("rowlock").await,
-        ["rewind default"],
+        [format!("since default {due}")],
         "a released job keeps its place"
     );
     run(pg, &format!("select rowlock.cancel(array[{}])", held[1].id)).await;
@@ -338,7 +340,15 @@ async fn what_comes_up_behind_the_cursors_is_announced() {
     run(pg, "select rowlock.resume('default')").await;
     assert_eq!(
         ear.heard_so_far("rowlock").await,
-        ["rewind default", "rewind default"]
+        ["ring default"],
+        "nobody has looked into a paused queue, so nothing was passed over"
+    );
+    run(pg, "select rowlock.pause('default', 'k')").await;
+    run(pg, "select rowlock.resume('default', 'k')").await;
+    assert_eq!(
+        ear.heard_so_far("rowlock").await,
+        ["rewind default", "rewind default"],
+        "jobs of a paused kind were"
     );
     run(pg, "select rowlock.resume('default')").await;
     assert_eq!(

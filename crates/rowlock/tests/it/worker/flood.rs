@@ -13,13 +13,13 @@ async fn around_claims(bench: &Bench, before: &str, after: &str) {
          create function rowlock.claim_batch(
            queues text[], wants integer[], want integer, worker bigint, token bigint, lease_ms integer default null, kinds text[] default null,
            suspects boolean default true, after_at timestamptz[] default null, after_id bigint[] default null, look_back_ms integer default 0,
-           follow boolean[] default null, turn boolean default true
+           follow boolean[] default null, turn boolean default true, until_at timestamptz[] default null, until_id bigint[] default null
          ) returns table (id bigint, tid tid, kind text, payload jsonb, run_at timestamptz, rest record) language plpgsql as $$
          #variable_conflict use_column
          begin
            {before};
            return query select * from kept.claim_batch(queues, wants, want, worker, token, lease_ms, kinds, suspects, after_at, after_id,
-                                                       look_back_ms, follow, turn);
+                                                       look_back_ms, follow, turn, until_at, until_id);
            {after};
          end $$"
     );

@@ -1,0 +1,145 @@
+//! Full scans go by slices, from one milestone to the next: whatever those are, everything is found, however much there is ahead.
+
+use std::collections::BTreeSet;
+
+use tokio_postgres::Client as Pg;
+
+use super::kit::{Installed, installed, number, rows, run};
+
+/// Jobs with these ids, in the order of the queue.
+async fn queue_of(n: usize) -> Installed {
+    let own = installed().await;
+    let sql = format!(
+        "insert into rowlock.job (id, kind, payload, run_at) \
+         select n, 'k', '{{}}', timestamptz '2021-01-01' + n * interval '1 s' from generate_series(1, {n}) n"
+    );
+    run(&own.pg, &sql).await;
+    run(&own.pg, "select rowlock.ensure_queue('default')").await;
+    own
+}
+
+/// A full scan, whenever the last one was: the jobs that it found.
+async fn sweep(pg: &Pg, want: usize) -> Vec<i64> {
+    run(
+        pg,
+        "select setval(('rowlock.sweep_' || no % 32)::regclass, 1) from rowlock.queue",
+    )
+    .await;
+    let sql = format!("select coalesce(id, 0) from rowlock.sweep('default', {want}, 1, 7)");
+    let found = rows(pg, &sql).await;
+    assert_eq!(found.last().map(String::as_str), Some("0"), "{found:?}");
+    let ids = found[..found.len() - 1].iter();
+    ids.map(|id| id.parse().expect("an id")).collect()
+}
+
+async fn milestones(pg: &Pg) -> i64 {
+    number(pg, "select count(*) from rowlock.milestone").await
+}
+
+/// Where claims are there is always something to take, and a scan that has one slot would never come to what was left behind.
+#[tokio::test]
+async fn what_was_left_behind_is_found_however_much_there_is_ahead() {
+    let own = queue_of(100).await;
+    let pg = &own.pg;
+    run(
+        pg,
+        "insert into rowlock.milestone select 'default', 0, run_at, id from rowlock.job where id in (20, 40, 60, 80)",
+    )
+    .await;
+    run(
+        pg,
+        "update rowlock.job set lease_until = 'infinity', token = 1 where id <= 85 and id not in (5, 25, 45, 65);
+         select rowlock.stopped_at(no, 1, timestamptz '2021-01-01' + 85 * interval '1 s', 85) from rowlock.queue",
+    )
+    .await;
+    let mut found = BTreeSet::new();
+    for _ in 0..4 {
+        found.extend(sweep(pg, 1).await);
+    }
+    assert_eq!(found, BTreeSet::from([5, 25, 45, 65]));
+    assert_eq!(sweep(pg, 1).await, [86], "and then what is next");
+}
+
+/// In any priority, between any milestones, each job is found once.
+#[tokio::test]
+async fn whatever_the_milestones_are_all_is_found() {
+    for (seed, stones) in [(0.1, 0), (0.2, 1), (0.3, 2), (0.4, 7), (0.5, 30)] {
+        let own = queue_of(500).await;
+        let pg = &own.pg;
+        let sql = format!(
+            "select setseed({seed});
+             update rowlock.job set priority = floor(random() * 9) - 4, run_at = timestamptz '2021-01-01' + floor(random() * 20) * interval '1 s';
+             insert into rowlock.milestone
+             select 'default', priority, run_at, case when random() < 0.5 then id else 0 end from rowlock.job order by random() limit {stones};
+             select setval(('rowlock.slice_' || no % 32)::regclass, 3 << 8) from rowlock.queue"
+        );
+        run(pg, &sql).await;
+        let mut found = Vec::new();
+        // Each comes at least one slice further.
+        for _ in 0..=stones {
+            found.extend(sweep(pg, 1000).await);
+        }
+        found.sort_unstable();
+        assert_eq!(found, (1..=500).collect::<Vec<_>>(), "seed {seed}");
+    }
+}
+
+#[tokio::test]
+async fn where_there_is_little_milestones_are_forgotten() {
+    let own = queue_of(10).await;
+    let pg = &own.pg;
+    run(
+        pg,
+        "insert into rowlock.milestone select 'default', 0, run_at, id from rowlock.job",
+    )
+    .await;
+    run(
+        pg,
+        "insert into rowlock.milestone values ('other', 0, '2021-01-01', 1)",
+    )
+    .await;
+    // How long a slice takes is measured, so it may take more than one.
+    for _ in 0..1000 {
+        if milestones(pg).await == 1 {
+            return;
+        }
+        sweep(pg, 100).await;
+    }
+    panic!("{} milestones are left", milestones(pg).await);
+}
+
+#[tokio::test]
+async fn claims_leave_milestones_where_they_have_come_to() {
+    let own = queue_of(60).await;
+    let pg = &own.pg;
+    run(
+        pg,
+        "select rowlock.set_queue('default', '{\"retention\": \"0\"}');
+         create or replace function rowlock.is_milestone(jobs integer) returns boolean language sql volatile return jobs > 0",
+    )
+    .await;
+    let cursor = "after_at => array_fill('-infinity'::timestamptz, array[9]), after_id => array_fill(0::bigint, array[9])";
+    let last = "select id from rowlock.milestone order by run_at desc, id desc limit 1";
+    run(
+        pg,
+        &format!("select rowlock.claim_bundle('default', 30, 7, 99, {cursor})"),
+    )
+    .await;
+    assert_eq!(number(pg, last).await, 30);
+    let follow = format!("follow => '{{t}}', {cursor}");
+    run(
+        pg,
+        &format!("select rowlock.claim_batch('{{default}}', '{{25}}', 25, 7, 98, {follow})"),
+    )
+    .await;
+    assert_eq!(number(pg, last).await, 55);
+    run(pg, "update rowlock.job set run_at = clock_timestamp() where id > 55; select rowlock.claim_fresh('default', 10, 7, 97)").await;
+    assert_eq!(milestones(pg).await, 3);
+    // Who keeps no cursor does not sweep either, and would leave them for ever.
+    run(
+        pg,
+        "update rowlock.job set lease_until = '-infinity'; select rowlock.claim('{default}', 60)",
+    )
+    .await;
+    assert_eq!(milestones(pg).await, 3);
+}
