@@ -975,6 +975,10 @@ CREATE FUNCTION rowlock.scan(from_queue text, want integer, worker bigint, token
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
 
+CREATE FUNCTION rowlock.scan_for() RETURNS interval
+    LANGUAGE sql IMMUTABLE
+    RETURN '00:00:00.005'::interval;
+
 CREATE FUNCTION rowlock.serves(subscribed text[], queue text) RETURNS boolean
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -995,7 +999,7 @@ CREATE FUNCTION rowlock.settle_bundles(queue text DEFAULT NULL::text) RETURNS bi
     SET jit TO 'off'
     AS …;
 
-CREATE FUNCTION rowlock.slice(after_ord integer, after_at timestamp with time zone, after_id bigint, until_ord integer, until_at timestamp with time zone, until_id bigint, OUT from_at timestamp with time zone[], OUT from_id bigint[], OUT to_at timestamp with time zone[], OUT to_id bigint[]) RETURNS record
+CREATE FUNCTION rowlock.slice(after_ord integer, after_at timestamp with time zone, after_id bigint, until_ord integer, until_at timestamp with time zone, until_id bigint, head_at timestamp with time zone[], head_id bigint[], OUT from_at timestamp with time zone[], OUT from_id bigint[], OUT to_at timestamp with time zone[], OUT to_id bigint[]) RETURNS record
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;

@@ -116,7 +116,7 @@ begin
     v_full := v_full - 4294967296;
   end if;
   -- What is newer than the snapshot looks as if it were very old.
-  return v_full > c_next - 2147483648 and pg_xact_status(v_full::text::xid8) is distinct from 'in progress';
+  return v_full > greatest(c_next - 2147483648, 2) and pg_xact_status(v_full::text::xid8) is distinct from 'in progress';
 end $$;
 
 -- Looks ahead in a flood: the next `most` rows of a queue, in order and from a position in each priority on; plain: whether each of them may go into a bundle, but for
@@ -179,7 +179,7 @@ as $$
 #variable_conflict use_column
 declare
   c_least   constant integer := 10;  -- of fewer it is not worth it,
-  c_most    constant integer := 900; -- and more do not fit into a page
+  c_most    constant integer := 2700; -- and of more too long to read for who looks for one of them
   v_queue   rowlock.queue;
   v_now     timestamptz;
   v_lease   timestamptz;
@@ -199,8 +199,8 @@ begin
   perform set_config('synchronous_commit', 'off', true);
   if claim_bundle.token is null or claim_bundle.token = 0 then
     perform rowlock.refuse('token', claim_bundle.token::text, 'is no token: make a random number for each claim');
-  elsif n is null or n not between 1 and 1000 then
-    perform rowlock.refuse('n', n::text, 'must be a number from 1 to 1000');
+  elsif n is null or n not between 1 and 3000 then
+    perform rowlock.refuse('n', n::text, 'must be a number from 1 to 3000');
   elsif cardinality(v_at) <> 9 or cardinality(v_id) <> 9 then
     perform rowlock.refuse('after_at', cardinality(v_at)::text, 'entries, and after_id: each must have nine');
   end if;
@@ -217,15 +217,16 @@ begin
       end if;
       v_ahead := rowlock.look_ahead(claim_bundle.queue, v_at, v_id, least(n, c_most), v_now, claim_bundle.kinds);
       v_few := v_ahead.plain is not false and coalesce(cardinality(v_ahead.tids), 0) < c_least;
-      -- What somebody has locked right now would be left behind.
-      if v_ahead.plain and not v_few
-         and (v_ahead.signs is null or not exists (select from (select distinct u.sign::text from unnest(v_ahead.signs) as u (sign)) u where not rowlock.is_over(u.sign::xid))) then
+      if v_ahead.plain and not v_few then
         v_head_id := v_ahead.ids[1];
         v_tail_id := v_ahead.ids[cardinality(v_ahead.ids)];
         select j.run_at into v_head_at from rowlock.job j where j.ctid = v_ahead.tids[1] and j.queue = claim_bundle.queue and j.id = v_head_id;
         select j.run_at into v_tail_at from rowlock.job j where j.ctid = v_ahead.tids[cardinality(v_ahead.tids)] and j.queue = claim_bundle.queue and j.id = v_tail_id;
-        -- Somebody may have put them elsewhere meanwhile.
-        if v_head_at is not null and v_tail_at is not null then
+        -- Somebody may have put them elsewhere meanwhile; what is locked right now would be left behind; and what is in somebody's bundle bears a sign of that.
+        if v_head_at is not null and v_tail_at is not null
+           and (v_ahead.signs is null
+                or not exists (select from (select distinct u.sign::text from unnest(v_ahead.signs) as u (sign)) u where not rowlock.is_over(u.sign::xid))
+                   and not rowlock.any_bundle(claim_bundle.queue, v_head_at, v_head_id, v_ahead.ids)) then
           v_tids := v_ahead.tids;
           v_ids := v_ahead.ids;
           perform rowlock.stopped_at(v_queue.no, worker, v_tail_at, v_tail_id);

@@ -386,6 +386,7 @@ begin
          and ((v_look.seen_at[1], v_look.seen_id[1]) > (v_last.at, v_last.id)) is not false then
         if v_sure < v_look.seen then
           -- The others are not its own any more, and it has not seen them.
+          v_visit := v_sure;
           v_look.seen := v_sure;
           v_look.take := v_look.take[: v_sure];
           v_look.seen_ord := v_look.seen_ord[: v_sure];
@@ -493,7 +494,8 @@ begin
     if v_follow and v_turn and v_settled and v_ahead and not v_over then
       perform rowlock.stopped_at(v_queue.no, worker, v_look.seen_at[v_look.seen], v_look.seen_id[v_look.seen]);
     end if;
-    if after_at is not null and v_look.seen > 0 and rowlock.is_milestone(v_wanted - v_left) then
+    -- Who does not follow does not sweep either, and would leave them for ever.
+    if follow is not null and v_look.seen > 0 and rowlock.is_milestone(v_wanted - v_left) then
       insert into rowlock.milestone (queue, priority, run_at, id)
       values (v_name, 5 - v_look.seen_ord[v_look.seen], v_look.seen_at[v_look.seen], v_look.seen_id[v_look.seen]);
     end if;

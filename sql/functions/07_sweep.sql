@@ -60,9 +60,15 @@ begin
    where m.queue = forget_milestone.queue and m.priority = 5 - ord and m.run_at = at and m.id = forget_milestone.id;
 end $$;
 
--- Where a slice begins and ends, as claim_batch is told it: between two milestones, of which the first may be null.
+-- How long a scan goes on beginning other slices. It is inlined (so it has no SET clause).
+create or replace function rowlock.scan_for() returns interval
+  language sql immutable
+  return interval '5 ms';
+
+-- Where a slice begins and ends, as claim_batch is told it: between two milestones, of which the first may be null, and in each priority before the last milestone of that (head_at and head_id): what
+-- lies behind those is always scanned, and where claims are there is always something to take.
 create or replace function rowlock.slice(
-  after_ord integer, after_at timestamptz, after_id bigint, until_ord integer, until_at timestamptz, until_id bigint,
+  after_ord integer, after_at timestamptz, after_id bigint, until_ord integer, until_at timestamptz, until_id bigint, head_at timestamptz[], head_id bigint[],
   out from_at timestamptz[], out from_id bigint[], out to_at timestamptz[], out to_id bigint[]
 )
   language sql immutable
@@ -70,8 +76,8 @@ create or replace function rowlock.slice(
 as $$
   select array_agg(case when p < after_ord or p > until_ord then 'infinity' when p = after_ord then after_at else '-infinity' end order by p),
          array_agg(case when p = after_ord then after_id else 0 end order by p),
-         array_agg(case when p = until_ord then until_at else 'infinity' end order by p),
-         array_agg(case when p = until_ord then until_id else 9223372036854775807 end order by p)
+         array_agg(case when p = until_ord and (until_at, until_id) < (head_at[p], head_id[p]) then until_at else head_at[p] end order by p),
+         array_agg(case when p = until_ord and (until_at, until_id) < (head_at[p], head_id[p]) then until_id else head_id[p] end order by p)
     from generate_series(1, 9) p
 $$;
 
@@ -129,7 +135,7 @@ begin
       if v_passed then
         exit when v_lower = row(v_at[6 :], v_id[6 :])::text;
         v_at[5] := 'infinity';
-      elsif (v_at[5], v_id[5]) >= (front_at, front_id) then
+      elsif slice.from_at[5] < 'infinity' and (v_at[5], v_id[5]) >= (front_at, front_id) then
         v_front := rowlock.last_stop(c_no, rowlock.clock());
         if (v_front.at, v_front.id) > (front_at, front_id) then
           v_passed := true;
@@ -158,8 +164,8 @@ as $$
 #variable_conflict use_column
 declare
   c_began  constant timestamptz := clock_timestamp();  -- how long a scan takes is measured, not decided: never the test clock
-  c_enough constant interval := '5 ms';   -- after so long it begins no other slice,
-  c_little constant interval := '2 ms';   -- and two slices that take no longer become one
+  c_little constant interval := '2 ms';   -- two slices that take no longer become one
+  c_many   constant integer := 50;        -- with more milestones than this there may be new ones faster than it comes to them
   c_queue  constant rowlock.queue := rowlock.ensure_queue(from_queue);
   c_front  constant record := rowlock.last_stop(c_queue.no, rowlock.clock());  -- where claims stand as it begins
   c_no     constant integer := greatest(c_queue.no, 0);
@@ -195,7 +201,8 @@ begin
   perform rowlock.settle_bundles(from_queue);
 
   v_stone := rowlock.milestones(from_queue, c_front.at, c_front.id);
-  v_stones := cardinality(v_stone.ord);
+  -- In a paused queue nothing is looked at, and that says nothing of what there is.
+  v_stones := case when c_queue.paused then 0 else cardinality(v_stone.ord) end;
   v_slice := 0;
   if v_stones > 0 then
     v_next := pg_sequence_last_value(c_next) >> 8;
@@ -204,7 +211,8 @@ begin
       v_next := floor(random() * v_stones);
     end if;
     v_next := v_next % v_stones + 1;
-    v_slice := v_next;
+    -- So that each has its turn, however fast the last ones go away from here: one anywhere, then those that are next.
+    v_slice := case when v_stones > c_many then 1 + floor(random() * v_stones) else v_next end;
   end if;
   loop
     v_since := clock_timestamp();
@@ -212,7 +220,7 @@ begin
       select v_stone.head_at as from_at, v_stone.head_id as from_id, null::timestamptz[] as to_at, null::bigint[] as to_id into v_span;
     else
       v_span := rowlock.slice(v_stone.ord[v_slice - 1], v_stone.at[v_slice - 1], v_stone.id[v_slice - 1],
-                              v_stone.ord[v_slice], v_stone.at[v_slice], v_stone.id[v_slice]);
+                              v_stone.ord[v_slice], v_stone.at[v_slice], v_stone.id[v_slice], v_stone.head_at, v_stone.head_id);
     end if;
     for v_job in
       select * from rowlock.scan(from_queue, v_left, worker, sweep.token, sweep.lease_ms, sweep.kinds, v_span, c_front.at, c_front.id)
@@ -225,15 +233,19 @@ begin
       id := v_job.id; tid := v_job.tid; kind := v_job.kind; payload := v_job.payload; run_at := v_job.run_at; rest := v_job.rest;
       return next;
     end loop;
-    exit when v_left <= 0;  -- there may be more in it
     v_took := clock_timestamp() - v_since;
     if v_slice = 0 then
-      if v_took + v_last < c_little then
+      if v_left > 0 and v_took + v_last < c_little then
         perform rowlock.forget_milestone(from_queue, v_stone.ord[v_stones], v_stone.at[v_stones], v_stone.id[v_stones]);
       end if;
       exit;
     end if;
-    if v_took + v_before < c_little then
+    if v_slice <> v_next then
+      exit when v_left <= 0;
+      v_slice := v_next;
+      continue;
+    end if;
+    if v_left > 0 and v_took + v_before < c_little then
       perform rowlock.forget_milestone(from_queue, v_stone.ord[v_slice - 1], v_stone.at[v_slice - 1], v_stone.id[v_slice - 1]);
       v_gone := v_gone + 1;
     end if;
@@ -246,11 +258,13 @@ begin
       v_before := null;
       v_gone := 0;
     end if;
-    v_slice := case when v_done = v_stones or clock_timestamp() - c_began > c_enough then 0 else v_next end;
+    -- If there was no room for all of it, claims go on from there.
+    exit when v_left <= 0;
+    v_slice := case when v_done = v_stones or clock_timestamp() - c_began > rowlock.scan_for() then 0 else v_next end;
   end loop;
 
   if v_stones > 0 then
-    perform setval(c_next, (v_next - v_gone - 1)::bigint << 8 | c_no / 32 & 255);
+    perform setval(c_next, (v_next - v_gone - 1)::bigint << 8 | (c_no / 32 & 255));
   end if;
   perform setval(c_due, (extract(epoch from clock_timestamp()) * 1000
     + greatest(1000, 100 * extract(epoch from clock_timestamp() - c_began) * 1000))::bigint);

@@ -9,9 +9,9 @@ create table rowlock.bundle (
   -- The last of the jobs, in the order in which they are claimed. Who claims behind it need not look at this bundle.
   last_at     timestamptz not null,
   last_id     bigint      not null,
-  ids         bigint[]    not null               -- at most 900
+  ids         bigint[]    not null               -- up to 900 fit into a page
 ) with (
-  -- The ids stay in the row (7 kB) and as they are: a second table for them, or packing them, would cost more than the claim.
+  -- The ids stay in the row (7 kB) if they fit, and as they are: packing them would cost more than the claim.
   toast_tuple_target = 8160,
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off
 );

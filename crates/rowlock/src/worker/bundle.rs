@@ -14,8 +14,8 @@ pub(super) const QUICK: Duration = Duration::from_millis(500);
 const LEAST: usize = 20;
 /// …and the claims before it have brought so many.
 pub(super) const MANY: usize = 20;
-/// Most jobs in one: the database makes no larger ones.
-pub(super) const MOST: usize = 900;
+/// Most jobs in one: the database makes no larger ones, and no claim asks for more.
+pub(super) const MOST: usize = 2700;
 /// After a claim that brought none it takes so long until the next is asked for, and twice as long each time. Not long at first: a few rows that somebody had locked are enough, and the
 /// claim in between takes those…
 const AGAIN_FIRST: Duration = Duration::from_millis(5);

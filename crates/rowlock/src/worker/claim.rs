@@ -167,6 +167,7 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
             core.answered(&asked);
             let now = Instant::now();
             company.claimed(jobs, answer.other(), now);
+            lock(&core.slots).alone(company.is_alone(now));
             idle.another_looks(!company.is_first(core.worker_id(), now));
             // Where there is no bundle to be had, there may be as many jobs as ever.
             let no_bundle = asked.bundle && jobs == 0 && !answer.few();

@@ -8,8 +8,10 @@ use std::collections::VecDeque;
 
 use smallvec::{SmallVec, smallvec};
 
-/// Most jobs in one claim. Smaller ones follow each other, and what one brought runs while the next is under way.
+/// Most jobs in one claim. Smaller ones follow each other, and what one brought runs while the next is under way…
 const CLAIM_MAX: usize = 1000;
+/// …unless other workers claim of the same queues: what they do is under way then, and since it takes turns with them, each claim begins with cold caches.
+const CLAIM_MAX_IN_COMPANY: usize = 2700;
 
 /// Jobs that are handled together: mostly one.
 pub(crate) type Chunk<J> = SmallVec<[J; 1]>;
@@ -76,6 +78,8 @@ pub(crate) struct Slots<J> {
     asked: usize,
     /// Jobs that claims under way may bring.
     coming: usize,
+    /// Jobs that one claim may bring.
+    claim_max: usize,
     /// No job starts any more.
     closed: bool,
 }
@@ -121,8 +125,18 @@ impl<J: Waiting> Slots<J> {
             ranked: Vec::new(),
             asked: 0,
             coming: 0,
+            claim_max: CLAIM_MAX,
             closed: false,
         }
+    }
+
+    /// Whether no other worker claims of the same queues.
+    pub(crate) fn alone(&mut self, alone: bool) {
+        self.claim_max = if alone {
+            CLAIM_MAX
+        } else {
+            CLAIM_MAX_IN_COMPANY
+        };
     }
 
     /// Adds a lane and returns its number. In strict order, lanes of a lower rank go first, and those of the same rank in the
@@ -270,7 +284,7 @@ impl<J: Waiting> Slots<J> {
         let ready = self.ready();
         let total = (free * chunk).saturating_sub(ready)
             + ahead.saturating_sub(self.waiting_soon() - ready);
-        let total = total.saturating_sub(self.coming).min(CLAIM_MAX);
+        let total = total.saturating_sub(self.coming).min(self.claim_max);
         for (n, lane) in self.ranked.iter().map(|n| (*n, &self.lanes[*n])) {
             let free = lane.limit.saturating_sub(lane.running + lane.reserved);
             let mut room =

@@ -275,6 +275,10 @@ fn a_claim_has_a_limit() {
     let wanted = slots.wanted(Some(4000), || 0.5);
     assert_eq!(wanted.total, CLAIM_MAX);
     assert!(wanted.all_start, "there is a slot for each of them");
+    slots.alone(false);
+    assert_eq!(slots.wanted(Some(4000), || 0.5).total, CLAIM_MAX_IN_COMPANY);
+    slots.alone(true);
+    assert_eq!(slots.wanted(Some(4000), || 0.5).total, CLAIM_MAX);
 }
 
 #[test]

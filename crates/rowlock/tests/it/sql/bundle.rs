@@ -204,9 +204,9 @@ async fn what_is_not_like_most_is_left_to_the_claim() {
 async fn bad_values_are_refused() {
     let own = flooded(200).await;
     for (arguments, why) in [
-        ("'default', 0, 7, 77", "must be a number from 1 to 1000"),
-        ("'default', 1001, 7, 77", "must be a number from 1 to 1000"),
-        ("'default', null, 7, 77", "must be a number from 1 to 1000"),
+        ("'default', 0, 7, 77", "must be a number from 1 to 3000"),
+        ("'default', 3001, 7, 77", "must be a number from 1 to 3000"),
+        ("'default', null, 7, 77", "must be a number from 1 to 3000"),
         ("'default', 200, 7, 0", "is no token"),
         ("'default', 200, 7, null", "is no token"),
         (
@@ -640,12 +640,26 @@ async fn it_is_known_whether_a_transaction_is_over() {
     run(&other, "rollback").await;
     assert!(is(pg, &is_over).await);
     assert!(is(pg, "select rowlock.is_over('3')").await);
-    // Not yet begun, or so long ago that it looks like that.
+    for sign in ["0", "1", "2", "2000000000", "3000000000", "4294967295"] {
+        assert!(
+            !is(pg, &format!("select rowlock.is_over('{sign}')")).await,
+            "{sign}"
+        );
+    }
+}
+
+/// The jobs of a bundle look free, and their locks are over: who was set back tried to take them again, and failed.
+#[tokio::test]
+async fn what_is_in_a_bundle_is_not_claimed_by_another_that_was_set_back() {
+    let own = flooded(50).await;
+    let pg = &own.pg;
+    let (jobs, end) = bundle(pg, 30, TOKEN).await;
+    assert_eq!(jobs.len(), 30, "{end}");
+    run(pg, "select rowlock.rewind('default')").await;
+    let (none, other) = bundle(pg, 40, TOKEN + 1).await;
+    assert!(none.is_empty(), "{other}");
     assert!(
-        !is(
-            pg,
-            "select rowlock.is_over('2000000000') and rowlock.is_over('3000000000')"
-        )
-        .await
+        untouched(pg, &jobs, &mark(&end)).await,
+        "nobody has touched them"
     );
 }

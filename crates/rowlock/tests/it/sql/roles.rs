@@ -241,6 +241,7 @@ async fn every_function_pins_its_search_path_or_is_parsed_beforehand() {
             "is_sound",
             "line",
             "mark",
+            "scan_for",
             "stopped_at"
         ]
     );

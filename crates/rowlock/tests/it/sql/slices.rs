@@ -143,3 +143,111 @@ async fn claims_leave_milestones_where_they_have_come_to() {
     .await;
     assert_eq!(milestones(pg).await, 3);
 }
+
+/// One slice for each scan, besides where the claims are.
+const ONE_BY_ONE: &str = "create or replace function rowlock.scan_for() returns interval language sql immutable return interval '0'";
+
+/// Where it was to go on got lost on the way into the sequence, and each scan began with the same slice.
+#[tokio::test]
+async fn a_scan_goes_on_where_the_last_one_stopped() {
+    let own = queue_of(100).await;
+    let pg = &own.pg;
+    run(pg, ONE_BY_ONE).await;
+    run(
+        pg,
+        "insert into rowlock.milestone select 'default', 0, run_at, id from rowlock.job where id % 5 = 0;
+         update rowlock.job set lease_until = 'infinity', token = 1 where id <> 77;
+         select rowlock.stopped_at(no, 1, timestamptz '2021-01-01' + 100 * interval '1 s', 100),
+                setval(('rowlock.slice_' || no % 32)::regclass, 0) from rowlock.queue",
+    )
+    .await;
+    let next = "select pg_sequence_last_value(('rowlock.slice_' || no % 32)::regclass) >> 8 from rowlock.queue";
+    for n in 1..=15 {
+        assert!(sweep(pg, 5).await.is_empty());
+        assert_eq!(number(pg, next).await, n);
+    }
+    assert_eq!(sweep(pg, 5).await, [77]);
+    for _ in 17..=20 {
+        assert!(sweep(pg, 5).await.is_empty());
+    }
+    assert_eq!(number(pg, next).await, 0, "from the start again");
+}
+
+/// A slice that ends in a lower priority does not reach to where the higher one is claimed: that always fills the room.
+#[tokio::test]
+async fn what_was_left_behind_is_found_in_any_priority() {
+    let own = queue_of(100).await;
+    let pg = &own.pg;
+    run(pg, ONE_BY_ONE).await;
+    run(
+        pg,
+        "update rowlock.job set priority = 1 where id <= 90;
+         update rowlock.job set lease_until = 'infinity', token = 1 where id <= 50 and id <> 5 or id > 90;
+         insert into rowlock.milestone select 'default', priority, run_at, id from rowlock.job where id in (20, 40, 95)",
+    )
+    .await;
+    let mut found = BTreeSet::new();
+    for _ in 0..6 {
+        found.extend(sweep(pg, 1).await);
+    }
+    assert!(found.contains(&5), "{found:?}");
+}
+
+/// Claims of priority 0 that go on meanwhile are nothing to a slice of a higher priority.
+#[tokio::test]
+async fn a_slice_of_a_higher_priority_is_scanned_to_its_end() {
+    let own = queue_of(10_000).await;
+    let pg = &own.pg;
+    run(
+        pg,
+        "update rowlock.job set priority = 1, lease_until = case when id < 10000 then 'infinity'::timestamptz else lease_until end, token = 1;
+         select rowlock.stopped_at(no, 1, '2022-01-01', 1) from rowlock.queue",
+    )
+    .await;
+    let scan = "select id from rowlock.scan('default', 1, 7, 9, null, null,
+                  rowlock.slice(null, null, null, 4, '2023-01-01', 0, array_fill('2023-01-01'::timestamptz, array[9]), array_fill(0::bigint, array[9])),
+                  '2021-06-01', 1) where id is not null";
+    assert_eq!(rows(pg, scan).await, ["10000"]);
+}
+
+#[tokio::test]
+async fn a_scan_of_a_paused_queue_forgets_nothing() {
+    let own = queue_of(10).await;
+    let pg = &own.pg;
+    run(
+        pg,
+        "insert into rowlock.milestone select 'default', 0, run_at, id from rowlock.job; select rowlock.pause('default')",
+    )
+    .await;
+    for _ in 0..5 {
+        assert!(sweep(pg, 5).await.is_empty());
+    }
+    assert_eq!(milestones(pg).await, 10);
+}
+
+/// With more slices than scans come to, each scan looks into one of them anywhere.
+#[tokio::test]
+async fn of_many_slices_none_is_left_out() {
+    let own = queue_of(200).await;
+    let pg = &own.pg;
+    run(pg, ONE_BY_ONE).await;
+    run(
+        pg,
+        "insert into rowlock.milestone select 'default', 0, run_at, id from rowlock.job where id % 2 = 0;
+         update rowlock.job set lease_until = 'infinity', token = 1 where id <> 3;
+         select rowlock.stopped_at(no, 1, timestamptz '2021-01-01' + 200 * interval '1 s', 200) from rowlock.queue",
+    )
+    .await;
+    for _ in 0..5000 {
+        // As if others had always been ahead of it.
+        run(
+            pg,
+            "select setval(('rowlock.slice_' || no % 32)::regclass, 50 << 8) from rowlock.queue",
+        )
+        .await;
+        if sweep(pg, 5).await == [3] {
+            return;
+        }
+    }
+    panic!("it was never found");
+}

@@ -400,7 +400,11 @@ async fn untouched_jobs_take_the_short_way_and_the_others_do_not_keep_them_from_
                   language plpgsql as $$ declare v_done boolean := kept.complete_untouched(queue, tids, runs, tokens, marks, closed); begin \
                   perform nextval(case when v_done then 'public.short' else 'public.long' end) from unnest(tids); return v_done; end $$";
     bench.sql.batch_execute(told).await.unwrap();
-    bench.enqueue_all((0..40).map(note)).await;
+    // With an expiry, which keeps them out of bundles.
+    let hour = Duration::from_secs(3600);
+    bench
+        .enqueue_all((0..40).map(|n| note(n).expires_in(hour)))
+        .await;
     let worker = start(
         bench
             .worker()
