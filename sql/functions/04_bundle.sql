@@ -119,8 +119,10 @@ begin
   return v_full > greatest(c_next - 2147483648, 2) and pg_xact_status(v_full::text::xid8) is distinct from 'in progress';
 end $$;
 
--- Looks ahead in a flood: the next `most` rows of a queue, in order and from a position in each priority on; plain: whether each of them may go into a bundle, but for
+-- Looks ahead in a flood: the next `most` rows of a queue that do not run, in order and from a position in each priority on; plain: whether each of them may go into a bundle, but for
 -- those that somebody has locked, or had (signs: who). It is rowlock.look (04_claim.sql) without all that only the others need.
+--
+-- What runs is passed over, as look does: a full scan may have taken a single job from where all the others are about to claim, and for want of that one nobody got a bundle for half a second.
 create or replace function rowlock.look_ahead(
   queue text, after_at timestamptz[], after_id bigint[], most integer, now timestamptz, kinds text[],
   out tids tid[], out ids bigint[], out plain boolean, out signs xid[]
@@ -151,7 +153,7 @@ begin
                             and j.cancel_at is null and j.expires_at is null and j.unique_key is null as plain
                      from rowlock.job j
                     where rowlock.line(j.queue, j.priority) = rowlock.line(look_ahead.queue, c.priority) and j.queue = look_ahead.queue and j.priority = c.priority
-                      and (j.run_at, j.id) > (c.at, c.id) and j.run_at <= now
+                      and (j.run_at, j.id) > (c.at, c.id) and j.run_at <= now and j.lease_until <= now
                     order by j.run_at, j.id
                     limit most
                  ) l

@@ -12,21 +12,12 @@ use crate::say;
 
 /// Until they have connected, looked around and come to rest.
 const SETTLE: Duration = Duration::from_secs(15);
-/// Connections that a worker has for itself, and what the rest of the program needs.
-const EACH: usize = 5;
-const OTHERS: usize = 20;
 
 pub(super) async fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
     let (stage, options) = (session.stage, session.options);
     let count = usize::from(options.workers);
     stage.clear(options.history).await?;
-    let sql = "select current_setting('max_connections')::bigint - (select count(*) from pg_stat_activity where backend_type = 'client backend')";
-    let room = usize::try_from(stage.count(sql).await?).unwrap_or(0);
-    anyhow::ensure!(
-        room >= count * EACH + OTHERS,
-        "the server has room for {room} more connections, and {count} workers may need {}: say fewer --workers, or raise max_connections",
-        count * EACH + OTHERS
-    );
+    stage.has_room_for(count, "--workers").await?;
     let ledger = Arc::new(Ledger::new(0));
     let mut workers = Vec::new();
     for _ in 0..count {

@@ -44,6 +44,18 @@ struct Session<'a> {
     report: &'a mut Report,
 }
 
+impl Session<'_> {
+    /// The cases, each round with another one first: machines get warm, and other things have their turns on them.
+    fn in_turn<T: Clone>(&self, cases: &[T]) -> Vec<T> {
+        let mut cases = cases.to_vec();
+        if !cases.is_empty() {
+            let first = self.report.round() % cases.len();
+            cases.rotate_left(first);
+        }
+        cases
+    }
+}
+
 impl Bench {
     pub(crate) async fn run(self, global: &Global) -> anyhow::Result<Exit> {
         if crew::is_one() {

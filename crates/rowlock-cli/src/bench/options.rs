@@ -35,6 +35,10 @@ pub(crate) struct Bench {
     #[arg(long, value_delimiter = ',', value_name = "N", value_parser = producers)]
     producers: Option<Vec<usize>>,
 
+    /// Worker processes that work off a backlog; several numbers, separated by commas: 1,2,4,8, if nothing is said.
+    #[arg(long, value_delimiter = ',', value_name = "N", value_parser = processes)]
+    processes: Option<Vec<usize>>,
+
     /// Jobs per second, where they are offered at a constant rate: 2000, if nothing is said.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     rate: Option<u64>,
@@ -84,7 +88,7 @@ pub(super) enum Scenario {
     Pinned,
     /// Claim time, drain rate and memory of a worker process with --jobs waiting, against 10,000.
     Backlog,
-    /// The same backlog worked off by 1, 2, 4 and 8 worker processes.
+    /// The same backlog worked off by 1, 2, 4 and 8 worker processes, or as many as --processes says.
     Processes,
     /// 100 queues, priorities, delays, failures, 10 kB payloads, 10 ms handlers, all at once.
     Mixed,
@@ -106,6 +110,7 @@ pub(super) struct Options {
     pub(super) scenarios: Vec<Scenario>,
     pub(super) jobs: u64,
     pub(super) producers: Vec<usize>,
+    pub(super) processes: Vec<usize>,
     pub(super) rate: u64,
     pub(super) duration: Duration,
     pub(super) samples: u64,
@@ -133,6 +138,7 @@ impl Bench {
             scenarios,
             jobs: self.jobs.unwrap_or(200_000),
             producers: self.producers.clone().unwrap_or(vec![1, 8, 32]),
+            processes: self.processes.clone().unwrap_or(vec![1, 2, 4, 8]),
             rate: self.rate.unwrap_or(2000),
             duration: self.duration.unwrap_or(Duration::from_secs(10)),
             samples: self.samples.unwrap_or(1000),
@@ -144,7 +150,7 @@ impl Bench {
     }
 
     /// Each option, whether it was given, and the scenarios that use it.
-    fn uses(&self) -> [(&'static str, bool, &'static [Scenario]); 9] {
+    fn uses(&self) -> [(&'static str, bool, &'static [Scenario]); 10] {
         const JOBS: &[Scenario] = &[
             Floor, Enqueue, Drain, Steady, Pinned, Backlog, Processes, Mixed, Features,
         ];
@@ -155,6 +161,7 @@ impl Bench {
         [
             ("jobs", self.jobs.is_some(), JOBS),
             ("producers", self.producers.is_some(), &[Enqueue]),
+            ("processes", self.processes.is_some(), &[Processes]),
             ("rate", self.rate.is_some(), &[Steady, Pinned]),
             ("duration", self.duration.is_some(), &[Steady, Pinned, Idle]),
             ("samples", self.samples.is_some(), &[Latency]),
@@ -173,9 +180,18 @@ fn names(scenarios: &[Scenario]) -> String {
 }
 
 fn producers(text: &str) -> Result<usize, String> {
-    let wrong = || format!("{text:?} is no number from 1 to 256");
+    number_to(256, text)
+}
+
+/// Each has five connections.
+fn processes(text: &str) -> Result<usize, String> {
+    number_to(64, text)
+}
+
+fn number_to(most: usize, text: &str) -> Result<usize, String> {
+    let wrong = || format!("{text:?} is no number from 1 to {most}");
     let n = text.trim().parse().map_err(|_| wrong())?;
-    (1..=256).contains(&n).then_some(n).ok_or_else(wrong)
+    (1..=most).contains(&n).then_some(n).ok_or_else(wrong)
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -67,8 +67,7 @@ fn worst(windows: &[Window], name: &str) -> Option<f64> {
 
 async fn drains(session: &mut Session<'_>) -> anyhow::Result<()> {
     let (stage, jobs, history) = (session.stage, session.options.jobs, session.options.history);
-    let mut clean: Vec<f64> = Vec::new();
-    for (who, name) in WHO {
+    for (who, name) in session.in_turn(&WHO) {
         stage.clear(history).await?;
         let pin = Pin::hold(stage, who).await?;
         for (time, when) in ["first", "again, over its dead rows"]
@@ -76,17 +75,13 @@ async fn drains(session: &mut Session<'_>) -> anyhow::Result<()> {
             .enumerate()
         {
             stage.load(jobs).await?;
-            let mut figures = stage.work_off_again(jobs, history, time as u64).await?;
-            let rate = figures.get("per_second").copied().unwrap_or(0.0);
-            match clean.get(time) {
-                Some(clean) => figures.insert("of_clean", rate / clean),
-                None => {
-                    clean.push(rate);
-                    None
-                }
-            };
-            let case = format!("drain {when}, held back by {name}");
-            session.report.add(Line::new("pinned", case, jobs, figures));
+            let figures = stage.work_off_again(jobs, history, time as u64).await?;
+            let case = |who| format!("drain {when}, held back by {who}");
+            let line = Line::new("pinned", case(name), jobs, figures);
+            session.report.add(match who {
+                Who::Nobody => line,
+                _ => line.against("of_clean", case("nobody")),
+            });
         }
         pin.release(stage).await?;
     }

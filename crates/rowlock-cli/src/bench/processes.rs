@@ -8,27 +8,28 @@ use super::report::Line;
 use super::stage::Stage;
 use crate::say;
 
-const PROCESSES: [usize; 4] = [1, 2, 4, 8];
-
 pub(super) async fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
     let (stage, jobs, history) = (session.stage, session.options.jobs, session.options.history);
-    let mut one = None;
-    for processes in PROCESSES {
+    let most = session.options.processes.iter().copied().max();
+    stage
+        .has_room_for(most.unwrap_or_default(), "--processes")
+        .await?;
+    for processes in session.in_turn(&session.options.processes) {
         stage.clear(history).await?;
         stage.load(jobs).await?;
-        let mut figures = work_off(stage, processes, jobs, &[], history).await?;
-        let rate = figures.get("per_second").copied().unwrap_or(0.0);
-        figures.insert("of_one", rate / *one.get_or_insert(rate));
-        let case = if processes == 1 {
-            "1 process".to_owned()
-        } else {
-            format!("{} processes", say::number(processes as u64))
-        };
-        session
-            .report
-            .add(Line::new("processes", case, jobs, figures));
+        let figures = work_off(stage, processes, jobs, &[], history).await?;
+        let line = Line::new("processes", case(processes), jobs, figures);
+        session.report.add(line.against("of_one", case(1)));
     }
     Ok(())
+}
+
+fn case(processes: usize) -> String {
+    if processes == 1 {
+        "1 process".to_owned()
+    } else {
+        format!("{} processes", say::number(processes as u64))
+    }
 }
 
 /// Works off what is there with processes of their own, and checks it. Of all `jobs`, those in `finished` are no longer there.

@@ -24,6 +24,9 @@ pub(super) struct Line {
     /// The same over time, where it matters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) windows: Vec<Window>,
+    /// The figure and the case of the same scenario and round that says how this one compares.
+    #[serde(skip)]
+    against: Option<(&'static str, String)>,
 }
 
 /// A stretch of time within a case.
@@ -68,6 +71,15 @@ impl Line {
             figures,
             spread: BTreeMap::new(),
             windows: Vec::new(),
+            against: None,
+        }
+    }
+
+    /// Compares the rate with that of another case, whichever of them comes first.
+    pub(super) fn against(self, figure: &'static str, case: impl Into<String>) -> Self {
+        Self {
+            against: Some((figure, case.into())),
+            ..self
         }
     }
 
@@ -147,33 +159,63 @@ impl Report {
         }
     }
 
-    /// Compares with the floor of the same round, if it was measured.
+    /// The number of this round, from 0 on.
+    pub(super) fn round(&self) -> usize {
+        self.rounds.saturating_sub(1)
+    }
+
+    /// Compares what was measured in this round.
     pub(super) fn end_round(&mut self) {
         let Some(round) = self.measured.last_mut() else {
             return;
         };
-        let floor = |case: &str| {
-            let line = round
-                .iter()
-                .find(|l| l.scenario == "floor" && l.case == case)?;
-            line.get("per_second")
-        };
-        let (copy, drain) = (floor("COPY in, 1 connection"), floor("claim and delete"));
-        for line in round {
-            let floor = match (line.scenario, &*line.case) {
-                ("drain", _) => drain,
-                ("enqueue", "by COPY") => copy,
-                _ => None,
-            };
-            if let Some((rate, floor)) = line.get("per_second").zip(floor) {
-                line.figures.insert("of_floor", rate / floor);
-            }
-        }
+        compare_with_floor(round);
+        compare_cases(round);
     }
 
     /// Takes the middle of all rounds.
     pub(super) fn finish(&mut self) {
         self.lines = middle_of(&self.measured);
+    }
+}
+
+/// With the floor of the same round, if it was measured.
+fn compare_with_floor(round: &mut [Line]) {
+    let floor = |case: &str| {
+        let line = round
+            .iter()
+            .find(|l| l.scenario == "floor" && l.case == case)?;
+        line.get("per_second")
+    };
+    let (copy, drain) = (floor("COPY in, 1 connection"), floor("claim and delete"));
+    for line in round {
+        let floor = match (line.scenario, &*line.case) {
+            ("drain", _) => drain,
+            ("enqueue", "by COPY") => copy,
+            _ => None,
+        };
+        if let Some((rate, floor)) = line.get("per_second").zip(floor) {
+            line.figures.insert("of_floor", rate / floor);
+        }
+    }
+}
+
+/// With the case that each names, if it was measured.
+fn compare_cases(round: &mut [Line]) {
+    let rates: Vec<_> = round
+        .iter()
+        .filter_map(|l| Some(((l.scenario, l.case.clone()), l.get("per_second")?)))
+        .collect();
+    for line in round {
+        let Some((figure, case)) = &line.against else {
+            continue;
+        };
+        let base = rates
+            .iter()
+            .find(|((scenario, name), _)| *scenario == line.scenario && name == case);
+        if let Some((rate, (_, base))) = line.get("per_second").zip(base) {
+            line.figures.insert(figure, rate / base);
+        }
     }
 }
 
@@ -227,6 +269,18 @@ mod tests {
 
     fn line(case: &str, rate: f64) -> Line {
         Line::new("drain", case, 1, Figures::from([("per_second", rate)]))
+    }
+
+    #[test]
+    fn a_case_is_compared_with_one_that_comes_later() {
+        let mut round = [
+            line("two", 30.0).against("of_one", "one"),
+            line("one", 20.0).against("of_one", "one"),
+            line("three", 30.0).against("of_one", "none such"),
+        ];
+        compare_cases(&mut round);
+        let shares: Vec<_> = round.iter().map(|l| l.get("of_one")).collect();
+        assert_eq!(shares, [Some(1.5), Some(1.0), None]);
     }
 
     #[test]

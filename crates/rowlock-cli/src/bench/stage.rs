@@ -19,6 +19,10 @@ pub(super) const SCHEMA: &str = "rowlock_bench";
 pub(super) const QUEUE: &str = "bench";
 pub(super) const KIND: &str = "noop";
 
+/// Connections that a worker has for itself, and what the rest of the program may need.
+const EACH_WORKER: usize = 5;
+const OTHERS: usize = 5;
+
 pub(super) struct Stage {
     /// For looking and preparing; not for what is measured.
     pub(super) sql: tokio_postgres::Client,
@@ -130,6 +134,18 @@ impl Stage {
             all.push(self.another().await?);
         }
         Ok(all)
+    }
+
+    /// Fails unless so many workers can connect; `option`: where fewer can be asked for.
+    pub(super) async fn has_room_for(&self, workers: usize, option: &str) -> anyhow::Result<()> {
+        let sql = "select current_setting('max_connections')::bigint - (select count(*) from pg_stat_activity where backend_type = 'client backend')";
+        let room = usize::try_from(self.count(sql).await?).unwrap_or(0);
+        let needed = workers * EACH_WORKER + OTHERS;
+        anyhow::ensure!(
+            room >= needed,
+            "the server has room for {room} more connections, and {workers} workers may need {needed}: say fewer {option}, or raise max_connections"
+        );
+        Ok(())
     }
 
     /// The payload of the `n`-th job.

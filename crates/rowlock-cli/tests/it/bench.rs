@@ -270,6 +270,21 @@ async fn processes() {
     }
 }
 
+/// Each round begins with another number of processes; the report has them in the order in which they were asked for.
+#[tokio::test]
+async fn as_many_processes_as_are_asked_for() {
+    let chosen = ["--processes", "3,1", "--rounds", "2"];
+    let chosen = lines("processes", &[&JOBS[..], &chosen].concat()).await;
+    assert_cases(&chosen, &["3 processes", "1 process"]);
+    for line in &chosen {
+        assert_eq!(line["rounds"], 2);
+        assert_figures(line, &["of_one"]);
+    }
+    assert_eq!(chosen[1]["of_one"], 1.0);
+    let without_one = lines("processes", &[&JOBS[..], &["--processes", "2"]].concat()).await;
+    assert!(without_one[0]["of_one"].is_null(), "{without_one:?}");
+}
+
 #[tokio::test]
 async fn mixed() {
     let lines = lines("mixed", &JOBS).await;
@@ -366,6 +381,16 @@ async fn mistakes_are_explained_before_anything_happens() {
         (&["--jobs", "0"][..], 2, "0 is not in 1..=100000000"),
         (&["--producers", "1,0"], 2, "is no number from 1 to 256"),
         (&["--producers", "many"], 2, "is no number from 1 to 256"),
+        (
+            &["processes", "--processes", "8,65"],
+            2,
+            "is no number from 1 to 64",
+        ),
+        (
+            &["drain", "--processes", "8"],
+            1,
+            "--processes means nothing here: it is for processes",
+        ),
         (&["--duration", "1ms"], 2, "is not from 100ms to 1d"),
         (&["--rate", "0"], 2, "0 is not in 1..=1000000"),
         (&["--payload", "3"], 2, "3 is not in 16..=1000000"),

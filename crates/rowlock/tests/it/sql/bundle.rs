@@ -158,7 +158,6 @@ async fn what_is_not_like_most_is_left_to_the_claim() {
         // The clock has been set back since.
         "claimed_at = now() + interval '1 minute'",
         "lease_until = now() - interval '1 s'",
-        "lease_until = now() + interval '1 s'",
         "kind = 'other'",
     ] {
         run(pg, "truncate rowlock.job").await;
@@ -623,6 +622,26 @@ async fn a_lock_that_is_over_keeps_nobody_from_a_bundle() {
     assert_eq!(jobs.len(), 50, "{end}");
     assert!(untouched(pg, &jobs, &mark(&end)).await);
     assert_eq!(left(pg).await, 0);
+}
+
+/// A scan took one job from where all others were about to claim, and nobody got a bundle until a claim had passed it.
+#[tokio::test]
+async fn what_runs_is_passed_over() {
+    let own = flooded(50).await;
+    let pg = &own.pg;
+    let taken = rows(pg, "select id from rowlock.claim('{default}', 12)").await;
+    assert_eq!(taken.len(), 12);
+    let (jobs, end) = bundle(pg, 30, TOKEN).await;
+    assert_eq!(jobs.len(), 30, "as many as were asked for: {end}");
+    assert!(
+        jobs.iter().all(|job| !taken.contains(&job.id.to_string())),
+        "{taken:?} run: {end}"
+    );
+    assert!(untouched(pg, &jobs, &mark(&end)).await);
+    let (none, end) = bundle(pg, 30, TOKEN + 1).await;
+    assert!(none.is_empty() && end.contains("\"few\": true"), "{end}");
+    let other = "select count(*) from rowlock.claim('{default}', 30)";
+    assert_eq!(number(pg, other).await, 8, "nothing else is left");
 }
 
 #[tokio::test]
