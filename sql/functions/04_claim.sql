@@ -311,6 +311,10 @@ begin
     perform rowlock.refuse('token', claim_batch.token::text, 'is no token: make a random number for each claim');
   elsif queues is null or cardinality(queues) is distinct from cardinality(wants) or want is null then
     perform rowlock.refuse('queues', queues::text, 'must come with as many wants, and a want for all');
+  elsif num_nonnulls(after_at, after_id) = 1 or cardinality(after_at) <> 9 * cardinality(queues) or cardinality(after_id) <> 9 * cardinality(queues) then
+    perform rowlock.refuse('after_at', cardinality(after_at)::text, 'entries, and after_id: each must have nine for each queue');
+  elsif num_nonnulls(until_at, until_id) = 1 or cardinality(until_at) <> 9 * cardinality(queues) or cardinality(until_id) <> 9 * cardinality(queues) then
+    perform rowlock.refuse('until_at', cardinality(until_at)::text, 'entries, and until_id: each must have nine for each queue');
   end if;
   for n in 1 .. cardinality(queues) loop
     exit when v_all <= 0;

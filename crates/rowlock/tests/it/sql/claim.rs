@@ -658,6 +658,18 @@ async fn claims_with_bad_arguments_are_refused() {
             "22023 rowlock: queues '{a}' must come with as many wants, and a want for all",
         ),
         (
+            "rowlock.claim_batch('{a,b}', '{1,1}', 1, 0, 5, after_at => array_fill(now(), array[9]), after_id => array_fill(0::bigint, array[18]))",
+            "22023 rowlock: after_at '9' entries, and after_id: each must have nine for each queue",
+        ),
+        (
+            "rowlock.claim_batch('{a}', '{1}', 1, 0, 5, after_at => array_fill(now(), array[9]))",
+            "22023 rowlock: after_at '9' entries, and after_id: each must have nine for each queue",
+        ),
+        (
+            "rowlock.claim_batch('{a}', '{1}', 1, 0, 5, until_at => '{now}', until_id => '{0}')",
+            "22023 rowlock: until_at '1' entries, and until_id: each must have nine for each queue",
+        ),
+        (
             "rowlock.sweep('a', 1, 0, 0)",
             "22023 rowlock: token '0' is no token: make a random number for each claim",
         ),
