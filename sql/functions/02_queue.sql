@@ -150,8 +150,8 @@ begin
     -- What was passed over while its kind was paused lies behind the cursors.
     perform rowlock.rewind(name);
   elsif v_was.paused and not v_queue.paused then
-    -- Whoever sleeps on this queue looks again. Nobody looks into a paused queue, so no cursor has moved, and there is nothing behind them: setting them back would
-    -- make every worker walk over all that was finished since vacuum last came by.
+    -- Whoever sleeps on this queue looks again. Nobody looks into a paused queue, so no cursor has moved, and the pause has put nothing behind them: setting them back would
+    -- make every worker walk over all that was finished since vacuum last came by. What came up there meanwhile (leases that ran out, late commits) is left to the scans, as ever.
     perform pg_notify('@schema', 'ring ' || name);
   end if;
   return to_jsonb(v_queue) - 'no';

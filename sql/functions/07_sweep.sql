@@ -13,7 +13,8 @@
 --
 -- Neither the lock, nor the time, nor the milestones carry correctness. Two queues may share a sequence, and the cheap scans of one could keep
 -- the other waiting for ever: with overdue = true (a worker says so when it could not scan a queue for long) a time that is
--- less than two seconds away is ignored. One further away is the price of a dear scan, and is respected.
+-- less than two seconds away is ignored. One further away is the price of a dear scan, and is respected. Such a worker also
+-- goes on for longer: those whose turn it was may have other kinds, and have passed over what this one is after.
 
 -- The milestones of a queue, in the order of claims; ord: the number of their priority, 1 for the highest. head_at and head_id: the last one of each priority, for priority 0 the last before
 -- the given place.
@@ -171,6 +172,8 @@ declare
   c_no     constant integer := greatest(c_queue.no, 0);
   c_due    constant regclass := ('rowlock.sweep_' || c_no % 32)::regclass;
   c_next   constant regclass := ('rowlock.slice_' || c_no % 32)::regclass;
+  c_whose  constant bigint := ((c_no / 32 & 255) << 8) | (hashtextextended(coalesce(sweep.kinds::text, ''), 0) & 255);  -- the queue, and what is looked for in it
+  c_for    constant interval := rowlock.scan_for() * case when overdue then 5 else 1 end;
   v_stone  record;                -- the milestones,
   v_stones integer;               -- and how many there are
   v_slice  integer;               -- the slice that is scanned now: up to this milestone, from the one before; 0 for the rest, behind the last of each priority
@@ -205,9 +208,9 @@ begin
   v_stones := case when c_queue.paused then 0 else cardinality(v_stone.ord) end;
   v_slice := 0;
   if v_stones > 0 then
-    v_next := pg_sequence_last_value(c_next) >> 8;
-    if v_next is null or pg_sequence_last_value(c_next) & 255 <> c_no / 32 & 255 then
-      -- Another queue goes by the same sequence. So that each slice has its turn some time:
+    v_next := pg_sequence_last_value(c_next) >> 16;
+    if v_next is null or (pg_sequence_last_value(c_next) & 65535) <> c_whose then
+      -- Another queue goes by the same sequence, or somebody who passes over what this caller is after. So that each slice has its turn some time:
       v_next := floor(random() * v_stones);
     end if;
     v_next := v_next % v_stones + 1;
@@ -248,6 +251,7 @@ begin
     if v_left > 0 and v_took + v_before < c_little then
       perform rowlock.forget_milestone(from_queue, v_stone.ord[v_slice - 1], v_stone.at[v_slice - 1], v_stone.id[v_slice - 1]);
       v_gone := v_gone + 1;
+      v_took := v_took + v_before;  -- they are one now
     end if;
     v_done := v_done + 1;
     v_before := v_took;
@@ -260,11 +264,11 @@ begin
     end if;
     -- If there was no room for all of it, claims go on from there.
     exit when v_left <= 0;
-    v_slice := case when v_done = v_stones or clock_timestamp() - c_began > rowlock.scan_for() then 0 else v_next end;
+    v_slice := case when v_done = v_stones or clock_timestamp() - c_began > c_for then 0 else v_next end;
   end loop;
 
   if v_stones > 0 then
-    perform setval(c_next, (v_next - v_gone - 1)::bigint << 8 | (c_no / 32 & 255));
+    perform setval(c_next, ((v_next - v_gone - 1)::bigint << 16) | c_whose);
   end if;
   perform setval(c_due, (extract(epoch from clock_timestamp()) * 1000
     + greatest(1000, 100 * extract(epoch from clock_timestamp() - c_began) * 1000))::bigint);

@@ -62,7 +62,8 @@ impl Cursor {
     /// Something came up behind us, not before this time.
     pub(crate) fn back_to_time(&mut self, since: Micros) {
         if since > Micros::NEG_INFINITY && self.seen == [START; PRIORITIES] {
-            // Whoever has seen nothing begins where the others are, and that was set back too.
+            // Whoever has seen nothing begins where the others are, and that was set back too. (Unless they have gone on since, before what came up was committed. Then a
+            // scan finds it: whoever is rung for and finds nothing asks for one.)
             return;
         }
         self.back = true;

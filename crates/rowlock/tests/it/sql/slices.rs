@@ -20,12 +20,19 @@ async fn queue_of(n: usize) -> Installed {
 
 /// A full scan, whenever the last one was: the jobs that it found.
 async fn sweep(pg: &Pg, want: usize) -> Vec<i64> {
+    sweep_for(pg, want, "null").await
+}
+
+/// The same, for jobs of these kinds.
+async fn sweep_for(pg: &Pg, want: usize, kinds: &str) -> Vec<i64> {
     run(
         pg,
         "select setval(('rowlock.sweep_' || no % 32)::regclass, 1) from rowlock.queue",
     )
     .await;
-    let sql = format!("select coalesce(id, 0) from rowlock.sweep('default', {want}, 1, 7)");
+    let sql = format!(
+        "select coalesce(id, 0) from rowlock.sweep('default', {want}, 1, 7, kinds => {kinds})"
+    );
     let found = rows(pg, &sql).await;
     assert_eq!(found.last().map(String::as_str), Some("0"), "{found:?}");
     let ids = found[..found.len() - 1].iter();
@@ -60,6 +67,15 @@ async fn what_was_left_behind_is_found_however_much_there_is_ahead() {
     assert_eq!(sweep(pg, 1).await, [86], "and then what is next");
 }
 
+/// The next scan of whoever looks for these kinds (an array, or null) begins after the `n`-th slice.
+fn goes_on_after(n: u32, kinds: &str) -> String {
+    format!(
+        "select setval(('rowlock.slice_' || no % 32)::regclass,
+                       ({n}::bigint << 16) | ((no / 32 & 255) << 8) | (hashtextextended(coalesce({kinds}::text[]::text, ''), 0) & 255))
+           from rowlock.queue"
+    )
+}
+
 /// In any priority, between any milestones, each job is found once.
 #[tokio::test]
 async fn whatever_the_milestones_are_all_is_found() {
@@ -70,10 +86,10 @@ async fn whatever_the_milestones_are_all_is_found() {
             "select setseed({seed});
              update rowlock.job set priority = floor(random() * 9) - 4, run_at = timestamptz '2021-01-01' + floor(random() * 20) * interval '1 s';
              insert into rowlock.milestone
-             select 'default', priority, run_at, case when random() < 0.5 then id else 0 end from rowlock.job order by random() limit {stones};
-             select setval(('rowlock.slice_' || no % 32)::regclass, 3 << 8) from rowlock.queue"
+             select 'default', priority, run_at, case when random() < 0.5 then id else 0 end from rowlock.job order by random() limit {stones}"
         );
         run(pg, &sql).await;
+        run(pg, &goes_on_after(3, "null")).await;
         let mut found = Vec::new();
         // Each comes at least one slice further.
         for _ in 0..=stones {
@@ -157,11 +173,11 @@ async fn a_scan_goes_on_where_the_last_one_stopped() {
         pg,
         "insert into rowlock.milestone select 'default', 0, run_at, id from rowlock.job where id % 5 = 0;
          update rowlock.job set lease_until = 'infinity', token = 1 where id <> 77;
-         select rowlock.stopped_at(no, 1, timestamptz '2021-01-01' + 100 * interval '1 s', 100),
-                setval(('rowlock.slice_' || no % 32)::regclass, 0) from rowlock.queue",
+         select rowlock.stopped_at(no, 1, timestamptz '2021-01-01' + 100 * interval '1 s', 100) from rowlock.queue",
     )
     .await;
-    let next = "select pg_sequence_last_value(('rowlock.slice_' || no % 32)::regclass) >> 8 from rowlock.queue";
+    run(pg, &goes_on_after(0, "null")).await;
+    let next = "select pg_sequence_last_value(('rowlock.slice_' || no % 32)::regclass) >> 16 from rowlock.queue";
     for n in 1..=15 {
         assert!(sweep(pg, 5).await.is_empty());
         assert_eq!(number(pg, next).await, n);
@@ -240,12 +256,32 @@ async fn of_many_slices_none_is_left_out() {
     .await;
     for _ in 0..5000 {
         // As if others had always been ahead of it.
-        run(
-            pg,
-            "select setval(('rowlock.slice_' || no % 32)::regclass, 50 << 8) from rowlock.queue",
-        )
-        .await;
+        run(pg, &goes_on_after(50, "null")).await;
         if sweep(pg, 5).await == [3] {
+            return;
+        }
+    }
+    panic!("it was never found");
+}
+
+/// Who has other kinds passes over what this one is after: that the slice was scanned by somebody says nothing.
+#[tokio::test]
+async fn scans_for_other_kinds_do_not_count() {
+    let own = queue_of(50).await;
+    let pg = &own.pg;
+    run(pg, ONE_BY_ONE).await;
+    run(
+        pg,
+        "insert into rowlock.milestone select 'default', 0, run_at, id from rowlock.job where id % 2 = 0;
+         update rowlock.job set lease_until = 'infinity', token = 1 where id <> 33;
+         update rowlock.job set kind = 'mine' where id = 33;
+         select rowlock.stopped_at(no, 1, timestamptz '2021-01-01' + 50 * interval '1 s', 50) from rowlock.queue",
+    )
+    .await;
+    for _ in 0..5000 {
+        // The others have just been there.
+        run(pg, &goes_on_after(17, "'{theirs}'")).await;
+        if sweep_for(pg, 5, "'{mine}'").await == [33] {
             return;
         }
     }
