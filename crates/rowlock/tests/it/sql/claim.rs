@@ -1,20 +1,9 @@
 //! What a claim takes, and in which order.
 
 use super::kit::{
-    claim, complete, enqueue, ids, installed, is, move_clock, number, one, refused, rows, run,
-    stop_clock,
+    claim, claim_batch, complete, enqueue, ids, installed, job, move_clock, number, one, refused,
+    rows, run, stop_clock,
 };
-
-/// Enqueues a job with a time and a priority; its id.
-async fn job(pg: &tokio_postgres::Client, run_at: &str, priority: i32) -> i64 {
-    number(
-        pg,
-        &format!(
-            "select id from rowlock.enqueue('k', run_at => '{run_at}', priority => {priority})"
-        ),
-    )
-    .await
-}
 
 #[tokio::test]
 async fn priority_comes_first_then_time_then_id() {
@@ -181,110 +170,6 @@ async fn an_expired_lease_is_claimed_like_any_other_job_and_counted() {
     );
 }
 
-/// A claim of the library's form: the ids, and its last row as `cursor|parked|more`.
-async fn claim_batch(pg: &tokio_postgres::Client, arguments: &str) -> (Vec<i64>, String) {
-    let all = rows(
-        pg,
-        &format!("select id, payload ? 'cursor_at', payload ->> 'parked', payload ->> 'more' from rowlock.claim_batch('{{default}}', '{{10}}', 10, 0, 99, {arguments})"),
-    )
-    .await;
-    let (end, jobs): (Vec<&String>, Vec<&String>) =
-        all.iter().partition(|row| row.starts_with("null|"));
-    assert_eq!(
-        end.len(),
-        1,
-        "each queue ends with one row that is no job: {all:?}"
-    );
-    let mut jobs: Vec<i64> = jobs
-        .iter()
-        .map(|row| {
-            row.split('|')
-                .next()
-                .and_then(|id| id.parse().ok())
-                .expect("an id")
-        })
-        .collect();
-    jobs.sort_unstable();
-    (jobs, end[0]["null|".len()..].to_owned())
-}
-
-#[tokio::test]
-async fn a_cursor_skips_what_lies_behind_it_and_a_claim_without_finds_it() {
-    let own = installed().await;
-    let pg = &own.pg;
-    let mut all = Vec::new();
-    for day in 1..=5 {
-        all.push(job(pg, &format!("2021-01-0{day}"), 0).await);
-    }
-    let cursor = format!(
-        "after_at => array_fill('2021-01-03'::timestamptz, array[9]), after_id => array_fill({}::bigint, array[9])",
-        all[2]
-    );
-    assert_eq!(
-        claim_batch(pg, &cursor).await.0,
-        all[3..],
-        "only what comes after the cursor"
-    );
-    assert_eq!(
-        claim_batch(pg, &cursor).await.0,
-        [0; 0],
-        "nothing is left there"
-    );
-    assert_eq!(
-        claim_batch(pg, "suspects => true").await.0,
-        all[..3],
-        "a claim without a cursor is always right"
-    );
-}
-
-#[tokio::test]
-async fn each_priority_has_its_own_cursor() {
-    let own = installed().await;
-    let pg = &own.pg;
-    let (high, low) = (
-        job(pg, "2021-01-01", 4).await,
-        job(pg, "2021-01-01", -4).await,
-    );
-    // Past the high one, before the low one: the entries stand for the priorities 4 down to -4.
-    let cursor = "after_at => array['2022-01-01'::timestamptz] || array_fill('-infinity'::timestamptz, array[8]), after_id => array_fill(0::bigint, array[9])";
-    assert_eq!(claim_batch(pg, cursor).await.0, [low]);
-    assert_eq!(claim_batch(pg, "look_back_ms => 0").await.0, [high]);
-}
-
-#[tokio::test]
-async fn looking_back_finds_what_committed_late() {
-    let own = installed().await;
-    let pg = &own.pg;
-    let id = number(
-        pg,
-        "select id from rowlock.enqueue('k', run_at => now() - interval '3 seconds')",
-    )
-    .await;
-    let old = job(pg, "2021-01-01", 0).await;
-    let cursor =
-        "after_at => array_fill(now(), array[9]), after_id => array_fill(9999::bigint, array[9])";
-    assert_eq!(
-        claim_batch(pg, cursor).await.0,
-        [0; 0],
-        "both lie behind the cursor"
-    );
-    assert_eq!(
-        claim_batch(pg, &format!("{cursor}, look_back_ms => 1000"))
-            .await
-            .0,
-        [0; 0],
-        "not far enough"
-    );
-    assert_eq!(
-        claim_batch(pg, &format!("{cursor}, look_back_ms => 60000"))
-            .await
-            .0,
-        [id],
-        "three seconds are within a minute"
-    );
-    assert_eq!(claim_batch(pg, "look_back_ms => 0").await.0, [old]);
-}
-
 #[tokio::test]
 async fn unknown_kinds_are_left_for_others() {
     let own = installed().await;
@@ -369,49 +254,6 @@ async fn a_suspect_is_not_claimed_ahead() {
         "a job whose lease expired needs a free slot"
     );
     assert_eq!(claim_batch(pg, "suspects => true").await.0, all[..1]);
-}
-
-#[tokio::test]
-async fn a_claim_visits_a_bounded_number_of_rows_and_says_where_it_stopped() {
-    let own = installed().await;
-    let pg = &own.pg;
-    run(
-        pg,
-        "insert into rowlock.job (kind, payload, run_at) select 'unknown', '{}', '2021-01-01'::timestamptz + g * interval '1 s' from generate_series(1, 5000) g",
-    )
-    .await;
-    let known = number(pg, "select id from rowlock.enqueue('known')").await;
-    let mut at = "null::timestamptz[]".to_owned();
-    let mut id = "null::bigint[]".to_owned();
-    let mut calls = 0;
-    loop {
-        calls += 1;
-        assert!(
-            calls <= 4,
-            "5,000 rows are passed in a few calls of 2,000 and more"
-        );
-        let call = format!(
-            "select coalesce(id, 0), payload ->> 'more', translate(payload ->> 'cursor_at', '[]', '{{}}'), translate(payload ->> 'cursor_id', '[]', '{{}}') from rowlock.claim_batch('{{default}}', '{{1}}', 1, 0, 99, \
-             kinds => '{{known}}', after_at => {at}, after_id => {id})"
-        );
-        let all = rows(pg, &call).await;
-        if all.len() == 2 {
-            assert!(
-                all[0].starts_with(&format!("{known}|")),
-                "the known one is found: {all:?}"
-            );
-            break;
-        }
-        let cells: Vec<&str> = all[0].split('|').collect();
-        assert_eq!(
-            cells[1], "true",
-            "the claim stopped at its own bound: {all:?}"
-        );
-        assert_ne!(cells[2], "null", "and says where: {all:?}");
-        at = format!("'{}'", cells[2]);
-        id = format!("'{}'", cells[3]);
-    }
-    assert!(calls >= 2, "one call visited all 5,000 rows");
 }
 
 #[tokio::test]
@@ -556,71 +398,6 @@ async fn a_queue_without_history_keeps_nothing_of_expired_jobs() {
 }
 
 #[tokio::test]
-async fn a_sweep_finds_what_lies_behind_and_takes_turns() {
-    let own = installed().await;
-    let (pg, other) = (&own.pg, own.another().await);
-    let all = enqueue(pg, 3).await;
-    let sweep = "select coalesce(id, 0), coalesce(payload ->> 'more', 'not my turn') from rowlock.sweep('default', 2, 0, 7";
-    let before = number(
-        pg,
-        "select (extract(epoch from clock_timestamp()) * 1000)::bigint",
-    )
-    .await;
-    run(pg, "begin").await;
-    assert_eq!(
-        rows(pg, &format!("{sweep})")).await,
-        [
-            format!("{}|not my turn", all[0]),
-            format!("{}|not my turn", all[1]),
-            "0|true".to_owned()
-        ],
-        "two jobs, and a last row that says that there may be more"
-    );
-    assert_eq!(
-        rows(&other, &format!("{sweep}, overdue => true)")).await,
-        ["0|not my turn"],
-        "one at a time in the whole fleet"
-    );
-    run(pg, "commit").await;
-    // When the next one is due is kept in the queue's sequence: a second from now, or later.
-    let sequence = one(pg, "select 'rowlock.sweep_' || no % 32 from rowlock.queue").await;
-    let due = format!("select pg_sequence_last_value('{sequence}') >= {before} + 1000");
-    assert!(
-        is(pg, &due).await,
-        "the next one is due in a second or more"
-    );
-    run(
-        pg,
-        &format!(
-            "select setval('{sequence}', ((extract(epoch from now()) + 3600) * 1000)::bigint)"
-        ),
-    )
-    .await;
-    assert_eq!(
-        rows(&other, &format!("{sweep})")).await,
-        ["0|not my turn"],
-        "it is not due yet"
-    );
-    assert_eq!(
-        rows(&other, &format!("{sweep}, overdue => true)")).await,
-        ["0|not my turn"],
-        "an hour is the price of a dear scan, also for one who is overdue"
-    );
-    run(
-        pg,
-        &format!("select setval('{sequence}', ((extract(epoch from now()) + 1) * 1000)::bigint)"),
-    )
-    .await;
-    assert_eq!(
-        rows(&other, &format!("{sweep}, overdue => true)"))
-            .await
-            .len(),
-        2,
-        "the cheap scans of a queue that shares the sequence do not stop one who is overdue"
-    );
-}
-
-#[tokio::test]
 async fn claims_with_bad_arguments_are_refused() {
     let own = installed().await;
     let pg = &own.pg;
@@ -676,51 +453,6 @@ async fn claims_with_bad_arguments_are_refused() {
     ] {
         assert_eq!(refused(pg, &format!("select * from {call}")).await, said);
     }
-}
-
-#[tokio::test]
-async fn a_sweep_is_not_used_up_by_the_poison_it_puts_away() {
-    let own = installed().await;
-    let pg = &own.pg;
-    enqueue(pg, 50).await;
-    run(pg, "update rowlock.job set lease_until = rowlock.clock() - interval '1 s', token = 5, crashes = 9").await;
-    let fine = one(pg, "select id from rowlock.enqueue('k')").await;
-    assert_eq!(
-        rows(
-            pg,
-            "select coalesce(id, 0), coalesce((payload ->> 'parked')::integer, 0) from rowlock.sweep('default', 5, 0, 7)"
-        )
-        .await,
-        [format!("{fine}|0"), "0|50".to_owned()],
-        "all of the poison is parked, and what stood behind it is found"
-    );
-}
-
-/// The scan goes on after it has put something away. What it found before still has its lease.
-#[tokio::test]
-async fn a_sweep_says_of_its_jobs_how_long_they_are_leased_whatever_it_finds_last() {
-    let own = installed().await;
-    let pg = &own.pg;
-    enqueue(pg, 2).await;
-    run(
-        pg,
-        "select rowlock.set_queue('default', '{\"retention\": \"0\"}');
-         update rowlock.job set lease_until = rowlock.clock() - interval '1 s', token = 5, crashes = 9 where id = (select min(id) from rowlock.job)",
-    )
-    .await;
-    let end = "select payload ->> 'parked', (payload ->> 'lease_until')::timestamptz > rowlock.clock(), payload -> 'max_attempts', payload ->> 'mark' is not null \
-               from rowlock.sweep('default', 5, 0, 7) where id is null";
-    assert_eq!(one(pg, end).await, "1|t|5|t");
-    run(
-        pg,
-        "select setval(('rowlock.sweep_' || no % 32)::regclass, 1) from rowlock.queue",
-    )
-    .await;
-    assert_eq!(
-        one(pg, &end.replace("5, 0, 7", "0, 0, 7")).await,
-        "0|null|null|f",
-        "who wants none gets none"
-    );
 }
 
 /// Claims of one queue take turns, and who has the turn need not lock a row before writing its lease.

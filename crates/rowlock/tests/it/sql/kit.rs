@@ -283,3 +283,41 @@ impl Session {
         }
     }
 }
+
+/// Enqueues a job with a time and a priority; its id.
+pub(super) async fn job(pg: &Pg, run_at: &str, priority: i32) -> i64 {
+    number(
+        pg,
+        &format!(
+            "select id from rowlock.enqueue('k', run_at => '{run_at}', priority => {priority})"
+        ),
+    )
+    .await
+}
+
+/// A claim of the library's form: the ids, and its last row as `cursor|parked|more`.
+pub(super) async fn claim_batch(pg: &Pg, arguments: &str) -> (Vec<i64>, String) {
+    let all = rows(
+        pg,
+        &format!("select id, payload ? 'cursor_at', payload ->> 'parked', payload ->> 'more' from rowlock.claim_batch('{{default}}', '{{10}}', 10, 0, 99, {arguments})"),
+    )
+    .await;
+    let (end, jobs): (Vec<&String>, Vec<&String>) =
+        all.iter().partition(|row| row.starts_with("null|"));
+    assert_eq!(
+        end.len(),
+        1,
+        "each queue ends with one row that is no job: {all:?}"
+    );
+    let mut jobs: Vec<i64> = jobs
+        .iter()
+        .map(|row| {
+            row.split('|')
+                .next()
+                .and_then(|id| id.parse().ok())
+                .expect("an id")
+        })
+        .collect();
+    jobs.sort_unstable();
+    (jobs, end[0]["null|".len()..].to_owned())
+}
