@@ -2,7 +2,7 @@
 
 import re
 
-from .bars import bars
+from .bars import RAW_THERE, bars
 from .figures import Figures
 from .plots import bars as chart
 from .systems import BY_NAME
@@ -130,6 +130,8 @@ def legend(run, figures):
 {deep(run)}- **the floor**: COPY into Rowlock's table, HOT update by `ctid`, durable DELETE by `ctid`; nobody looks for anything.
 - **River (Go), scaled**: River's Go client is no package of these clients; its figures from an earlier run on a like machine count times
   what pgmq does here over what it did there; for the latency, what raw SQL does (pgmq's is that of its polling).
+- **scaled by raw SQL**: the bar of 3 ms was set for that like machine, where raw SQL with NOTIFY had a p50 of {RAW_THERE["p50"]} ms. What is
+  compared with it is the p99 measured here over how much slower raw SQL's p50 is here; the p99 as measured is in the table above.
 - CPU of Postgres is that of all its processes; of the client, that of the adapter's process.
 """
 

@@ -67,6 +67,15 @@ class Bars(unittest.TestCase):
         found = [bar for bar in bars(Figures(phases), ["rowlock"]) if "10 ms" in bar.what]
         self.assertEqual(found[0].verdict(), "not measured")
 
+    def test_a_time_is_compared_as_on_the_machine_that_its_bar_was_set_for(self):
+        def p99(waits_us):
+            phases = [phase(name, "latency", "latency", 1, 1.0, waits_us=waits) for name, waits in waits_us.items()]
+            return next(bar for bar in bars(Figures(phases), ["rowlock"]) if "p99" in bar.what)
+
+        # Raw SQL takes twice as long here as it did there.
+        self.assertAlmostEqual(p99({"rowlock": [5000], "raw-batch": [2400]}).value, 2.5)
+        self.assertEqual(p99({"rowlock": [5000]}).verdict(), "not measured")
+
     def test_pinned_compares_the_last_drains(self):
         phases = [phase("rowlock", "drain", "drain", 100, s) for s in (3.0, 2.0, 1.0)]
         phases += [phase("rowlock", "pinned", "drain", 100, s) for s in (3.0, 2.0, 2.0)]

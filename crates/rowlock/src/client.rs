@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::batcher::Batcher;
+use crate::bulk::Turns;
 use crate::db::{ConnInfo, Connection, Param, Pool};
 use crate::enqueue::{Enqueue, EnqueueMany};
 use crate::error::{Error, Result};
@@ -36,6 +37,7 @@ struct Inner {
     schema: Schema,
     pool: Pool,
     batcher: Batcher,
+    load_turns: Turns,
 }
 
 /// Settings of a [`Client`].
@@ -94,6 +96,7 @@ impl ClientBuilder {
                 schema,
                 pool,
                 batcher,
+                load_turns: Turns::new(),
             }),
         })
     }
@@ -211,6 +214,10 @@ impl Client {
 
     pub(crate) fn batcher(&self) -> &Batcher {
         &self.inner.batcher
+    }
+
+    pub(crate) fn load_turns(&self) -> &Turns {
+        &self.inner.load_turns
     }
 
     pub(crate) async fn connection(

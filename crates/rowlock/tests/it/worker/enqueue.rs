@@ -232,6 +232,31 @@ async fn fifty_thousand_at_once() {
     assert_eq!(bench.number(rare).await, 50);
 }
 
+/// More than may load at a time on most machines: the others wait, and none for ever.
+#[tokio::test]
+async fn loads_beside_each_other_all_come_in() {
+    let bench = Bench::new().await;
+    let client = &bench.client;
+    let loads = join_all((0..8).map(|_| client.bulk(notes(3000))));
+    let loaded = within(SOON, "all are loaded", loads).await;
+    for count in loaded {
+        assert_eq!(count.unwrap(), 3000);
+    }
+    assert_eq!(bench.counts().await.0, 24_000);
+    // One that fails gives its turn back, and the last ones to load find one.
+    let bad = || notes(3000).chain([note(0).priority(7)]);
+    let refused = within(
+        SOON,
+        "all fail",
+        join_all((0..8).map(|_| client.bulk(bad()))),
+    )
+    .await;
+    assert!(refused.iter().all(Result::is_err), "{refused:?}");
+    let again = within(SOON, "it is loaded", client.bulk(notes(3000))).await;
+    assert_eq!(again.unwrap(), 3000);
+    assert_eq!(bench.counts().await.0, 27_000);
+}
+
 /// Rows are sent in pieces of 64 kB.
 #[tokio::test]
 async fn rows_of_any_size_are_loaded_together() {

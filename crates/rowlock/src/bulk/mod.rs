@@ -3,6 +3,8 @@
 //! COPY passes by the functions and their checks, so everything is checked here; unique keys need the functions' care and take
 //! that way, in the same transaction.
 
+mod turns;
+
 use std::collections::HashMap;
 
 use tokio_postgres::Row;
@@ -14,10 +16,15 @@ use crate::error::{Error, Invalid, Result};
 use crate::job::{Due, Expiry, NewJob, whole_ms};
 use crate::validate;
 
+use turns::Turn;
+pub(crate) use turns::Turns;
+
 const DOING: &str = "load jobs by COPY";
 
 /// Jobs in one COPY. What the server has against it is heard at its end, and the time is asked for anew.
 const COPY_JOBS: usize = 100_000;
+/// A COPY of fewer jobs is over before it is in anybody's way, and takes no turn.
+const TURN_JOBS: usize = 1000;
 /// Jobs with a unique key that are kept in memory until they are sent together.
 const UNIQUE_AT_ONCE: usize = 10_000;
 
@@ -70,6 +77,8 @@ async fn load_all(
         connection,
         copy: None,
         copied: 0,
+        turn: None,
+        same_machine: false,
         whole: false,
         limits: HashMap::new(),
         now: Micros::NEG_INFINITY,
@@ -91,6 +100,10 @@ struct Load<'a> {
     copy: Option<CopyIn>,
     /// Jobs in it.
     copied: usize,
+    /// Held from the time that it has many jobs to the time that the server has taken them all in.
+    turn: Option<Turn>,
+    /// Whether the server's cores are those of this machine.
+    same_machine: bool,
     /// Whether COPY takes the columns that most jobs have no use for.
     whole: bool,
     /// What each queue takes at most.
@@ -127,19 +140,24 @@ impl Load<'_> {
         }
         self.copy(&job).await?;
         self.copied += 1;
+        if self.copied == TURN_JOBS && self.same_machine {
+            self.turn = self.client.load_turns().take().await;
+        }
         if self.copied >= COPY_JOBS {
             self.look_up(&job.queue).await?;
         }
         Ok(())
     }
 
-    /// Asks for the limit of a queue and the time.
+    /// Asks for the limit of a queue, the time, and whether the server sees its own address at the other end (or both have none: a socket).
     async fn look_up(&mut self, queue: &str) -> Result<usize> {
         self.end_copy().await?;
-        let sql = "select (rowlock.ensure_queue($1)).max_payload_bytes, rowlock.clock()";
+        let sql = "select (rowlock.ensure_queue($1)).max_payload_bytes, rowlock.clock(), \
+                   inet_client_addr() is not distinct from inet_server_addr()";
         let row = self.call(sql, queue).await?;
         let limit = usize::try_from(row.get::<_, i32>(0)).unwrap_or(0);
         self.now = row.get(1);
+        self.same_machine = row.get(2);
         self.limits.insert(queue.into(), limit);
         Ok(limit)
     }
@@ -214,12 +232,14 @@ impl Load<'_> {
 
     async fn end_copy(&mut self) -> Result<()> {
         self.copied = 0;
+        let turn = self.turn.take();
         if let Some(copy) = self.copy.take() {
             let schema = self.client.schema();
             copy.finish()
                 .await
                 .map_err(|e| Error::database(DOING, schema.as_str(), e))?;
         }
+        drop(turn);
         Ok(())
     }
 
