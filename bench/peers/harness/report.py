@@ -125,7 +125,8 @@ def legend(run, figures):
   INSERT of Rowlock's row without NOTIFY. *Workers busy*: a worker is there and all its slots are taken.
 - **drain**: one worker process, handlers that do nothing, from its start until the last completion is stored.
 - **producers + worker together**: 4 producers in batches of 100 and the worker in one process, flat out.
-{sleeps(figures)}- **pick-up**: from before the enqueue to the start of the handler, one job at a time on an idle queue.
+{sleeps(figures)}- **pick-up**: from before the enqueue to the start of the handler, one job at a time on an idle queue. The first one of
+  each process, which opens its connections, does not count.
 - **horizon pinned**: a REPEATABLE READ reader holds its snapshot; the third drain in the same tables, against the third without the reader.
 {deep(run)}- **the floor**: COPY into Rowlock's table, HOT update by `ctid`, durable DELETE by `ctid`; nobody looks for anything.
 - **River (Go), scaled**: River's Go client is no package of these clients; its figures from an earlier run on a like machine count times
