@@ -21,6 +21,8 @@ class Bar:
     bound: float
     below: bool = False
     unit: str = "x"
+    # What was measured, where the value is made of it.
+    made_of: str = ""
 
     def reached(self):
         if self.value is None:
@@ -98,12 +100,13 @@ def single(f, producers):
 
 def latency(f):
     ours, raw = f.wait_ms("rowlock", 0.5), f.wait_ms("raw-batch", 0.5)
-    slower = ratio(raw, RAW_THERE["p50"])
+    slower, p99 = ratio(raw, RAW_THERE["p50"]), f.wait_ms("rowlock", 0.99)
+    made_of = f"{p99:.2f} ms ÷ {slower:.2f}" if p99 and slower else ""
     go = RIVER_GO["p50"] * slower if slower else None
     rivers = [ms for ms in (f.wait_ms("river", 0.5), go) if ms is not None]
     return [
         Bar("pick-up latency, idle, p50", "River's fastest", ratio(ours, min(rivers, default=None)), 1.0, True),
-        Bar("pick-up latency, idle, p99, scaled by raw SQL", "3 ms", ratio(f.wait_ms("rowlock", 0.99), slower), 3, True, "ms"),
+        Bar("pick-up latency, idle, p99, scaled by raw SQL", "3 ms", ratio(p99, slower), 3, True, "ms", made_of),
     ]
 
 

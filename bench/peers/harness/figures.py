@@ -45,7 +45,7 @@ class Figures:
         return self.rate(system, f"single{producers}", "single")
 
     def wait_ms(self, system, share):
-        """A percentile of the pick-up latency over all rounds, but for the first job of each, which opens connections."""
+        """A percentile of the pick-up latency over all rounds, but for the first job of each, which may open connections."""
         waits = [us for p in self.of(system, "latency", "latency") for us in p["waits_us"][1:]]
         found = percentile(waits, share)
         return None if found is None else found / 1000

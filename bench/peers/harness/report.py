@@ -61,6 +61,7 @@ def bar_table(figures, names):
         unit = " x" if bar.unit == "x" else f" {bar.unit}"
         bound = f"*{bar.bound:g}{unit}*" if bar.below else f"{bar.bound:g}{unit}"
         value = NONE if bar.value is None else f"{bar.value:.2f}{unit}" if bar.value < 100 else f"{bar.value:.0f}{unit}"
+        value = f"{bar.made_of} = {value}" if bar.made_of else value
         lines.append(f"| {bar.what} | {bar.against} | {bound} | {value} | {bar.verdict()} |")
     return "\n".join(lines) + "\n"
 
@@ -120,19 +121,21 @@ def absent(run):
 
 
 def legend(run, figures):
-    return f"""- **bulk enqueue**: 4 producers, each by the peer's fastest documented way.
+    return f"""- **bulk enqueue**: 4 producers, each by the peer's fastest documented way. Rowlock's client lets as many load at a time as there are cores,
+  because the server is on the same machine.
 - **single enqueue**: each producer waits until its job is durable before it enqueues the next; no worker runs. The floor's figure is a plain
   INSERT of Rowlock's row without NOTIFY. *Workers busy*: a worker is there and all its slots are taken.
 - **drain**: one worker process, handlers that do nothing, from its start until the last completion is stored.
 - **producers + worker together**: 4 producers in batches of 100 and the worker in one process, flat out.
 {sleeps(figures)}- **pick-up**: from before the enqueue to the start of the handler, one job at a time on an idle queue. The first one of
-  each process, which opens its connections, does not count.
+  each process, which may open connections, does not count.
 - **horizon pinned**: a REPEATABLE READ reader holds its snapshot; the third drain in the same tables, against the third without the reader.
 {deep(run)}- **the floor**: COPY into Rowlock's table, HOT update by `ctid`, durable DELETE by `ctid`; nobody looks for anything.
 - **River (Go), scaled**: River's Go client is no package of these clients; its figures from an earlier run on a like machine count times
   what pgmq does here over what it did there; for the latency, what raw SQL does (pgmq's is that of its polling).
-- **scaled by raw SQL**: the bar of 3 ms was set for that like machine, where raw SQL with NOTIFY had a p50 of {RAW_THERE["p50"]} ms. What is
-  compared with it is the p99 measured here over how much slower raw SQL's p50 is here; the p99 as measured is in the table above.
+- **scaled by raw SQL**: the bar of 3 ms was set on the machine of that earlier run, where raw SQL with NOTIFY had a p50 of
+  {RAW_THERE["p50"]} ms. The p99 measured here is divided by how much slower raw SQL's p50 is here (its p99 was 2.1 ms
+  there).
 - CPU of Postgres is that of all its processes; of the client, that of the adapter's process.
 """
 

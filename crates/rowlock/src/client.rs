@@ -148,6 +148,8 @@ impl Client {
     }
 
     /// Loads any number of jobs by binary COPY: all or none. The fastest way in; answers only how many there were.
+    ///
+    /// Where the server is on the same machine, as many load at once as it has cores; one more waits for its turn, two seconds at most.
     pub async fn bulk(&self, jobs: impl IntoIterator<Item = NewJob>) -> Result<u64> {
         crate::bulk::load(self, jobs.into_iter()).await
     }

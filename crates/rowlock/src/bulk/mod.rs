@@ -23,7 +23,7 @@ const DOING: &str = "load jobs by COPY";
 
 /// Jobs in one COPY. What the server has against it is heard at its end, and the time is asked for anew.
 const COPY_JOBS: usize = 100_000;
-/// A COPY of fewer jobs is over before it is in anybody's way, and takes no turn.
+/// A COPY of fewer jobs takes no turn: it is over in a moment, unless they are very large.
 const TURN_JOBS: usize = 1000;
 /// Jobs with a unique key that are kept in memory until they are sent together.
 const UNIQUE_AT_ONCE: usize = 10_000;
@@ -78,7 +78,8 @@ async fn load_all(
         copy: None,
         copied: 0,
         turn: None,
-        same_machine: false,
+        takes_turns: false,
+        waited_in_vain: false,
         whole: false,
         limits: HashMap::new(),
         now: Micros::NEG_INFINITY,
@@ -103,7 +104,9 @@ struct Load<'a> {
     /// Held from the time that it has many jobs to the time that the server has taken them all in.
     turn: Option<Turn>,
     /// Whether the server's cores are those of this machine.
-    same_machine: bool,
+    takes_turns: bool,
+    /// Whether no turn came in time. Those before it may stay that slow: it waits no second time.
+    waited_in_vain: bool,
     /// Whether COPY takes the columns that most jobs have no use for.
     whole: bool,
     /// What each queue takes at most.
@@ -140,8 +143,9 @@ impl Load<'_> {
         }
         self.copy(&job).await?;
         self.copied += 1;
-        if self.copied == TURN_JOBS && self.same_machine {
+        if self.copied == TURN_JOBS && self.takes_turns && !self.waited_in_vain {
             self.turn = self.client.load_turns().take().await;
+            self.waited_in_vain = self.turn.is_none();
         }
         if self.copied >= COPY_JOBS {
             self.look_up(&job.queue).await?;
@@ -150,6 +154,7 @@ impl Load<'_> {
     }
 
     /// Asks for the limit of a queue, the time, and whether the server sees its own address at the other end (or both have none: a socket).
+    /// Of a pooler in between that says nothing.
     async fn look_up(&mut self, queue: &str) -> Result<usize> {
         self.end_copy().await?;
         let sql = "select (rowlock.ensure_queue($1)).max_payload_bytes, rowlock.clock(), \
@@ -157,7 +162,7 @@ impl Load<'_> {
         let row = self.call(sql, queue).await?;
         let limit = usize::try_from(row.get::<_, i32>(0)).unwrap_or(0);
         self.now = row.get(1);
-        self.same_machine = row.get(2);
+        self.takes_turns = self.connection.direct && row.get(2);
         self.limits.insert(queue.into(), limit);
         Ok(limit)
     }

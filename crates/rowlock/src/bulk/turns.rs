@@ -1,4 +1,4 @@
-//! Loads of one client take turns where the server is on the same machine: more COPYs at once than it has cores are slower together than one
+//! Loads of one client take turns (not those of claims, which are the database's) where the server is on the same machine: more COPYs at once than it has cores are slower together than one
 //! after the other. Carries nothing: who gets no turn in time goes on without.
 
 use std::num::NonZero;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// How long a load waits for its turn. Those before it may wait for their own jobs, and for longer than that.
+/// How long a load waits for its turn, once. Those before it may wait for their own jobs, and for longer than that.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
 pub(crate) struct Turns {

@@ -243,7 +243,6 @@ async fn loads_beside_each_other_all_come_in() {
         assert_eq!(count.unwrap(), 3000);
     }
     assert_eq!(bench.counts().await.0, 24_000);
-    // One that fails gives its turn back, and the last ones to load find one.
     let bad = || notes(3000).chain([note(0).priority(7)]);
     let refused = within(
         SOON,
