@@ -204,7 +204,7 @@ CREATE FUNCTION rowlock.claim_batch(queues text[], wants integer[], want integer
     SET lock_timeout TO '200ms'
     AS …;
 
-CREATE FUNCTION rowlock.claim_bundle(queue text, n integer, worker bigint, token bigint, lease_ms integer DEFAULT NULL::integer, kinds text[] DEFAULT NULL::text[], after_at timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], after_id bigint[] DEFAULT NULL::bigint[]) RETURNS TABLE(id bigint, tid tid, kind text, payload jsonb, run_at timestamp with time zone, rest record)
+CREATE FUNCTION rowlock.claim_bundle(queue text, n integer, worker bigint, token bigint, lease_ms integer DEFAULT NULL::integer, kinds text[] DEFAULT NULL::text[], after_at timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], after_id bigint[] DEFAULT NULL::bigint[], until_at timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS TABLE(id bigint, tid tid, kind text, payload jsonb, run_at timestamp with time zone, rest record)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -708,7 +708,7 @@ CREATE FUNCTION rowlock.look(queue text, after_at timestamp with time zone[], af
     SET jit TO 'off'
     AS …;
 
-CREATE FUNCTION rowlock.look_ahead(queue text, after_at timestamp with time zone[], after_id bigint[], most integer, now timestamp with time zone, kinds text[], OUT tids tid[], OUT ids bigint[], OUT plain boolean, OUT signs xid[]) RETURNS record
+CREATE FUNCTION rowlock.look_ahead(queue text, after_at timestamp with time zone[], after_id bigint[], until_at timestamp with time zone, most integer, now timestamp with time zone, kinds text[], OUT tids tid[], OUT ids bigint[], OUT plain boolean, OUT signs xid[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -1015,6 +1015,10 @@ CREATE FUNCTION rowlock.snooze(queue text, ids bigint[], tokens bigint[], delay_
     SET enable_mergejoin TO 'off'
     SET jit TO 'off'
     AS …;
+
+CREATE FUNCTION rowlock.stamp() RETURNS timestamp with time zone
+    LANGUAGE sql
+    RETURN CASE WHEN (pg_is_in_recovery() OR (pg_current_xact_id() IS NOT NULL)) THEN rowlock.clock() ELSE NULL::timestamp with time zone END;
 
 CREATE FUNCTION rowlock.start_archive() RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER

@@ -11,6 +11,12 @@ create or replace function rowlock.clock() returns timestamptz
   language sql volatile parallel safe
   return clock_timestamp();
 
+-- The time that a job gets when it comes in, or has to be tried again. Its transaction has a number by then: so when all transactions up to a number are over, all jobs are there that came in before that number was given out, and
+-- a claim that goes no further has seen everything (claim_bundle). On a standby there are no numbers, and what follows says so better. It is inlined, too.
+create or replace function rowlock.stamp() returns timestamptz
+  language sql volatile
+  return case when pg_is_in_recovery() or pg_current_xact_id() is not null then rowlock.clock() end;
+
 -- The line in which a job stands: the jobs of one queue and priority, in the order in which they become due. It is a number so that the claim index compares nothing but numbers
 -- (migration 0008, which has the same expression: without it the index is not used). The lines of a queue are neighbours, higher priorities first; two queues
 -- have the same with a probability of 2^-59, so whoever goes by the line names the queue and the priority too. It is inlined (so it has no SET clause).

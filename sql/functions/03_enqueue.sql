@@ -172,7 +172,7 @@ create or replace function rowlock.enqueue_batch(
 as $$
 #variable_conflict use_column
 declare
-  v_now   timestamptz := rowlock.clock();
+  v_now   timestamptz := rowlock.stamp();
   v_queue rowlock.queue := rowlock.ensure_queue(enqueue_batch.queue);
   v_rows  integer;
   v_due   timestamptz;            -- of the first
@@ -343,7 +343,7 @@ create or replace function rowlock.enqueue(
 as $$
 #variable_conflict use_variable
 declare
-  v_now     timestamptz := rowlock.clock();
+  v_now     timestamptz := rowlock.stamp();
   v_queue   rowlock.queue := rowlock.ensure_queue(enqueue.queue);
   v_options jsonb;
 begin
@@ -394,7 +394,7 @@ create or replace function rowlock.enqueue_plain(queue text, kind text, payload 
 as $$
 #variable_conflict use_variable
 declare
-  v_now timestamptz := rowlock.clock();
+  v_now timestamptz := rowlock.stamp();
   v_id  bigint;
   v_no  integer;
 begin
@@ -421,7 +421,7 @@ create or replace function rowlock.enqueue_many(jobs jsonb) returns table (n int
 as $$
 #variable_conflict use_column
 declare
-  v_now     timestamptz := rowlock.clock();
+  v_now     timestamptz := rowlock.stamp();
   v_bad     jsonb;
   v_bad_key text;
   v_each    record;

@@ -124,7 +124,7 @@ end $$;
 --
 -- What runs is passed over, as look does: a full scan may have taken a single job from where all the others are about to claim, and for want of that one nobody got a bundle for half a second.
 create or replace function rowlock.look_ahead(
-  queue text, after_at timestamptz[], after_id bigint[], most integer, now timestamptz, kinds text[],
+  queue text, after_at timestamptz[], after_id bigint[], until_at timestamptz, most integer, now timestamptz, kinds text[],
   out tids tid[], out ids bigint[], out plain boolean, out signs xid[]
 )
   language plpgsql volatile
@@ -153,7 +153,7 @@ begin
                             and j.cancel_at is null and j.expires_at is null and j.unique_key is null as plain
                      from rowlock.job j
                     where rowlock.line(j.queue, j.priority) = rowlock.line(look_ahead.queue, c.priority) and j.queue = look_ahead.queue and j.priority = c.priority
-                      and (j.run_at, j.id) > (c.at, c.id) and j.run_at <= now and j.lease_until <= now
+                      and (j.run_at, j.id) > (c.at, c.id) and j.run_at <= look_ahead.until_at and j.lease_until <= now
                     order by j.run_at, j.id
                     limit most
                  ) l
@@ -163,11 +163,15 @@ end $$;
 -- What a worker asks in a flood of short jobs: takes up to n jobs of one queue as a bundle. Where that cannot be (no history may be kept, nothing be set for single kinds,
 -- and the next jobs all have to be like most, and some number) it takes none, and claim_batch does.
 --
--- It follows the claim before it, and its turn is over before it locks the rows: see claim_batch, also on the commit. after_at and after_id: the nine cursors. Returns rows as claim_batch does,
--- and in the last of them bundle, whether it took any, and few, whether it did not only because there are too few.
+-- It follows the claim before it, and its turn is over before it locks the rows: see claim_batch, also on the commit. after_at and after_id: the nine cursors; until_at: it takes nothing that
+-- was due later. Returns rows as claim_batch does, and in the last of them bundle, whether it took any, and few, whether it did not only because there are too few.
+--
+-- What it has not seen because it was not committed yet, nobody who goes on from there will see. So it says how far it would have seen everything: xid, its transaction, which has got its number after the time
+-- in clock was taken, and oldest, the first transaction that was not over when it began to look. Jobs bear the time of a transaction that has its number already (stamp). So once oldest has
+-- come as far as the xid of an earlier claim, all jobs are there that were due by the clock of that one, but for those that were given an earlier time than their own, and a claim until then leaves none behind.
 create or replace function rowlock.claim_bundle(
   queue text, n integer, worker bigint, token bigint, lease_ms integer default null, kinds text[] default null,
-  after_at timestamptz[] default null, after_id bigint[] default null
+  after_at timestamptz[] default null, after_id bigint[] default null, until_at timestamptz default null
 ) returns table (id bigint, tid tid, kind text, payload jsonb, run_at timestamptz, rest record)
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -188,6 +192,8 @@ declare
   v_at      timestamptz[] := coalesce(after_at, array_fill('-infinity'::timestamptz, array[9]));
   v_id      bigint[] := coalesce(after_id, array_fill(0::bigint, array[9]));
   v_last    record;               -- where the claim before this one stopped, and whose it was
+  v_xid     xid8;
+  v_oldest  xid8;
   v_ahead   record;               -- what it sees
   v_tids    tid[];                -- where that is which it takes,
   v_ids     bigint[];             -- and which it is
@@ -212,12 +218,14 @@ begin
     begin
       perform pg_advisory_xact_lock(hashtextextended('@schema' || ' claim ' || claim_bundle.queue, 0));
       v_now := rowlock.clock();
+      v_xid := pg_current_xact_id();
+      v_oldest := pg_snapshot_xmin(pg_current_snapshot());
       v_last := rowlock.last_stop(v_queue.no, v_now);
       if (v_last.at, v_last.id) > (v_at[5], v_id[5]) then
         v_at[5] := v_last.at;
         v_id[5] := v_last.id;
       end if;
-      v_ahead := rowlock.look_ahead(claim_bundle.queue, v_at, v_id, least(n, c_most), v_now, claim_bundle.kinds);
+      v_ahead := rowlock.look_ahead(claim_bundle.queue, v_at, v_id, least(v_now, claim_bundle.until_at), least(n, c_most), v_now, claim_bundle.kinds);
       v_few := v_ahead.plain is not false and coalesce(cardinality(v_ahead.tids), 0) < c_least;
       if v_ahead.plain and not v_few then
         v_head_id := v_ahead.ids[1];
@@ -266,7 +274,7 @@ begin
   end if;
 
   payload := jsonb_build_object('queue', claim_bundle.queue, 'clock', coalesce(v_now, rowlock.clock()), 'parked', 0, 'more', false, 'caught_up', v_rows > 0,
-    'bundle', v_rows > 0, 'few', v_few);
+    'bundle', v_rows > 0, 'few', v_few, 'xid', v_xid::text::bigint, 'oldest', v_oldest::text::bigint);
   if v_rows > 0 then
     v_lease := v_now + make_interval(secs => coalesce(claim_bundle.lease_ms, v_queue.lease_ms) / 1000.0);
     insert into rowlock.bundle (token, queue, worker, lease_until, claimed_at, last_at, last_id, ids)

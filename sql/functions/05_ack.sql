@@ -274,7 +274,7 @@ as $$
 declare
   c_queue constant text := fail.queue;
   c_year  constant bigint := 31536000000;
-  v_now   timestamptz := rowlock.clock();
+  v_now   timestamptz := rowlock.stamp();
   v_queue rowlock.queue := rowlock.look_up_queue(c_queue);
   v_held  record;
   v_due   timestamptz;            -- when the first of them is tried again
@@ -355,7 +355,7 @@ as $$
 #variable_conflict use_column
 declare
   c_year constant bigint := 31536000000;
-  v_now  timestamptz := rowlock.clock();
+  v_now  timestamptz := rowlock.stamp();
   v_held record;
   v_due  timestamptz;             -- when the first of them runs again
 begin

@@ -12,7 +12,7 @@ create or replace function rowlock.access_functions(access text) returns text[]
   set search_path = pg_catalog, pg_temp
 as $$
   select case access
-    when 'producer' then '{clock, enqueue, enqueue_plain, enqueue_batch, enqueue_many, ensure_queue, announce}'::text[]
+    when 'producer' then '{clock, stamp, enqueue, enqueue_plain, enqueue_batch, enqueue_many, ensure_queue, announce}'::text[]
     when 'worker' then '{claim, claim_batch, claim_fresh, claim_bundle, close_bundles, sweep, complete, complete_batch, complete_untouched, fail, snooze, release, extend, progress, arm, disarm, oldest_xid, queue_names,
                          register_worker, heartbeat, unregister_worker, once_get, once_put, maintain, maintain_if_due, depth}'
     when 'reader' then '{clock, line, find_job, find_jobs, why, depth, stats}'

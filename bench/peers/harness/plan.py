@@ -70,6 +70,6 @@ def one(number, system, scenario, scale, jobs, backlog, samples):
     if scenario == "steady":
         return Step(number, system, scenario, {"JOBS": count(system.steady), "PRODUCERS": 4})
     if scenario == "handlers":
-        settings = {"JOBS": count(300_000), "PRODUCERS": 4, "HANDLER_MS": 10, "WORKERS": HANDLERS}
+        settings = {"JOBS": count(600_000), "PRODUCERS": 4, "HANDLER_MS": 10, "WORKERS": HANDLERS}
         return Step(number, system, scenario, settings)
     return Step(number, system, scenario, {"JOBS": samples, "PRODUCERS": 1})

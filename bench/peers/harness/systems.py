@@ -59,11 +59,11 @@ class System:
 
 
 SYSTEMS = [
-    System("rowlock", "**Rowlock**", "rust", "rowlock", None, 300_000, 30_000, 150_000,
+    System("rowlock", "**Rowlock**", "rust", "rowlock", None, 600_000, 30_000, 400_000,
            (*ALL, "busy8", "busy32", "handlers")),
     System("rowlock-history", "**Rowlock**, history kept", "rust", "rowlock", None, 200_000, 0, 0, ("drain",),
            {"HISTORY": 1}),
-    System("floor", "the machine's floor", "rust", "floor", None, 300_000, 30_000, 0, ("drain", "single8", "single32"),
+    System("floor", "the machine's floor", "rust", "floor", None, 600_000, 30_000, 0, ("drain", "single8", "single32"),
            queue=False),
     System("raw-batch", "raw SQL in batches of 100, NOTIFY per insert", "rust", "raw", None, 150_000, 12_000, 100_000,
            ALL, {"VARIANT": "batch"}, queue=False),

@@ -157,7 +157,7 @@ impl Load<'_> {
     /// Of a pooler in between that says nothing.
     async fn look_up(&mut self, queue: &str) -> Result<usize> {
         self.end_copy().await?;
-        let sql = "select (rowlock.ensure_queue($1)).max_payload_bytes, rowlock.clock(), \
+        let sql = "select (rowlock.ensure_queue($1)).max_payload_bytes, rowlock.stamp(), \
                    inet_client_addr() is not distinct from inet_server_addr()";
         let row = self.call(sql, queue).await?;
         let limit = usize::try_from(row.get::<_, i32>(0)).unwrap_or(0);

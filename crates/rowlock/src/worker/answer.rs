@@ -12,6 +12,7 @@ use tokio_postgres::types::{FromSql, Type, accepts};
 
 use super::core::Core;
 use super::lane::Lane;
+use super::settled::Seen;
 use crate::db::{Micros, RawJson};
 use crate::error::{Error, Result};
 
@@ -64,6 +65,9 @@ pub(super) struct End {
     /// Whether they have not only because there are too few.
     #[serde(default)]
     few: bool,
+    /// Of a claim: what it says of the transactions beside it.
+    #[serde(flatten)]
+    seen: Option<Seen>,
     /// Of a claim: the number of the worker whose the one before it was, if that is another.
     other: Option<u8>,
     /// Where the one before it stopped.
@@ -160,6 +164,12 @@ impl Answer {
     /// Whether there is no bundle only because there are too few jobs for one.
     pub(super) fn few(&self) -> bool {
         self.parts.iter().any(|p| p.end.few)
+    }
+
+    /// The database's time, and the transactions that there were. Only a claim of one queue says so.
+    pub(super) fn seen(&self) -> Option<(Micros, Seen)> {
+        let part = self.parts.first()?;
+        part.end.seen.map(|seen| (part.clock, seen))
     }
 
     /// Whether it was somebody else's turn to look.

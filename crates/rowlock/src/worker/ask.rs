@@ -27,10 +27,9 @@ const LANES_PER_CLAIM: usize = 64;
 /// Jobs that are taken at once when somebody has rung, before a claim looks at everything.
 const FRESH_MAX: usize = 10;
 
-const SQL_BUNDLE: &str = "select * from rowlock.claim_bundle($1, $2, $3, $4, $5, $6, $7, $8)";
+const SQL_BUNDLE: &str = "select * from rowlock.claim_bundle($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 const SQL_FRESH: &str = "select * from rowlock.claim_fresh($1, $2, $3, $4, $5, $6, $7)";
-const SQL: &str =
-    "select * from rowlock.claim_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+const SQL: &str = "select * from rowlock.claim_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, true, $13, $14)";
 
 /// A claim under way.
 pub(super) struct Asked<'a> {
@@ -40,6 +39,8 @@ pub(super) struct Asked<'a> {
     pub(super) fresh: bool,
     /// Whether it asks for a bundle, and takes nothing else.
     pub(super) bundle: bool,
+    /// What was due later it leaves alone.
+    pub(super) until: Option<Micros>,
     /// Whether all that was asked for could start at once.
     pub(super) all_start: bool,
     /// How many jobs it may bring.
@@ -80,6 +81,8 @@ pub(super) struct Room {
     pub(super) wanted: Wanted,
     /// Whether all that is held then is expected to be over in a moment.
     pub(super) quick: bool,
+    /// Whether so many are over in a second that it pays to claim only what is settled.
+    pub(super) torrent: bool,
 }
 
 /// What is said of each queue in a claim.
@@ -89,27 +92,38 @@ struct Claim {
     after_at: Vec<Micros>,
     after_id: Vec<i64>,
     follow: Vec<bool>,
+    until_at: Option<Vec<Micros>>,
+    until_id: Option<Vec<i64>>,
 }
 
 impl Claim {
-    fn new(from: &[(Arc<Lane>, Cursor)], wants: Vec<i32>) -> Self {
+    fn new(from: &[(Arc<Lane>, Cursor)], wants: Vec<i32>, until: Option<Micros>) -> Self {
         let (mut after_at, mut after_id) = (Vec::new(), Vec::new());
         for (_, cursor) in from {
             cursor.write_to(&mut after_at, &mut after_id);
         }
+        let places = after_at.len();
         Self {
             queues: from.iter().map(|(lane, _)| lane.queue.clone()).collect(),
             wants,
             after_at,
             after_id,
             follow: from.iter().map(|(_, cursor)| cursor.may_follow()).collect(),
+            until_at: until.map(|at| vec![at; places]),
+            until_id: until.map(|_| vec![i64::MAX; places]),
         }
     }
 }
 
 impl Core {
-    /// Asks for jobs of all queues that there is room for.
-    pub(super) fn ask<'a>(&'a self, hand: Hand<'a>, room: Room, look_back: Duration) -> Asked<'a> {
+    /// Asks for jobs of all queues that there is room for, from so far back, and until they were due so late if that is given.
+    pub(super) fn ask<'a>(
+        &'a self,
+        hand: Hand<'a>,
+        room: Room,
+        look_back: Duration,
+        until: Option<Micros>,
+    ) -> Asked<'a> {
         let Room { ticket, wanted, .. } = room;
         let mut lanes = wanted.lanes;
         let rest = lanes.split_off(lanes.len().min(LANES_PER_CLAIM));
@@ -124,11 +138,12 @@ impl Core {
             from.push((lane, cursor));
             wants.push(i32::try_from(room).unwrap_or(i32::MAX));
         }
-        let claim = Claim::new(&from, wants);
+        let claim = Claim::new(&from, wants, until);
         Asked {
             spare: matches!(hand, Hand::Spare(_)),
             fresh: false,
             bundle: false,
+            until,
             all_start: wanted.all_start,
             want: wanted.total,
             ticket,
@@ -159,7 +174,12 @@ impl Core {
     }
 
     /// Asks for a bundle of the one queue that there is room for.
-    pub(super) fn ask_bundle<'a>(&'a self, hand: Hand<'a>, room: Room) -> Asked<'a> {
+    pub(super) fn ask_bundle<'a>(
+        &'a self,
+        hand: Hand<'a>,
+        room: Room,
+        until: Option<Micros>,
+    ) -> Asked<'a> {
         let Room { ticket, wanted, .. } = room;
         let want = wanted.total.min(MOST);
         let lane = self.lane(wanted.lanes[0].0);
@@ -174,6 +194,7 @@ impl Core {
             spare: matches!(hand, Hand::Spare(_)),
             fresh: false,
             bundle: true,
+            until,
             all_start: wanted.all_start,
             want,
             ticket,
@@ -187,7 +208,7 @@ impl Core {
             rows: async move {
                 let n = i32::try_from(want).unwrap_or(i32::MAX);
                 let (worker, lease_ms) = (self.worker_id(), self.lease_ms());
-                let params: [Param<'_>; 8] = [
+                let params: [Param<'_>; 9] = [
                     (&&*queue, Type::TEXT),
                     (&n, Type::INT4),
                     (&worker, Type::INT8),
@@ -196,6 +217,7 @@ impl Core {
                     (&self.kinds, Type::TEXT_ARRAY),
                     (&after_at, Type::TIMESTAMPTZ_ARRAY),
                     (&after_id, Type::INT8_ARRAY),
+                    (&until, Type::TIMESTAMPTZ),
                 ];
                 self.look(hand.link(), "claim jobs", SQL_BUNDLE, &params)
                     .await
@@ -219,6 +241,7 @@ impl Core {
             spare: false,
             fresh: true,
             bundle: false,
+            until: None,
             all_start: true,
             want,
             ticket,
@@ -266,8 +289,9 @@ impl Core {
             ticket: asked.ticket,
             wanted,
             quick: false,
+            torrent: false,
         };
-        let next = self.ask(Hand::Own(link), room, asked.look_back);
+        let next = self.ask(Hand::Own(link), room, asked.look_back, asked.until);
         // Who rang since the first of them is to be heard.
         let rung = asked.rung;
         Asked { rung, ..next }
@@ -304,6 +328,8 @@ impl Core {
                 (&claim.after_id, Type::INT8_ARRAY),
                 (&look_back_ms, Type::INT4),
                 (&claim.follow, Type::BOOL_ARRAY),
+                (&claim.until_at, Type::TIMESTAMPTZ_ARRAY),
+                (&claim.until_id, Type::INT8_ARRAY),
             ],
         )
         .await

@@ -18,6 +18,7 @@ use super::intake::Taken;
 use super::pace::Pace;
 use super::rings::{Noise, Rings};
 use super::run::fill_slots;
+use super::settled::{RECENT, Settled};
 use super::spare::Spare;
 use crate::db::Link;
 
@@ -29,6 +30,8 @@ const DISARM_EVERY: Duration = Duration::from_secs(1);
 const SPARE_FROM: usize = 500;
 /// When only the spare has a claim under way for so long, another is sent beside it.
 const SPARE_WAITED_FOR: Duration = Duration::from_millis(100);
+/// So many jobs a second are a torrent, in which claims go no further than what is settled: looking back costs as many visits of rows. With fewer, that is less than what jobs would wait for.
+const TORRENT: usize = 20_000;
 /// Who has waited for so long at least and is rung for asks first for what is fresh. Where the bell rings more often, claims are at work anyway.
 const FRESH_AFTER: Duration = Duration::from_millis(5);
 
@@ -57,10 +60,11 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
     let mut disarmed: Option<Instant> = None;
     let mut company = Company::default();
     let mut bundling = Bundling::new();
+    let mut settled = Settled::default();
     let (mut just_rung, mut can_fresh, mut prepared) = (false, true, false);
     loop {
         if under_way.is_empty() {
-            if let Some(after) = failed.take() {
+            if let Some(after) = failed.take().or(settled.pause()) {
                 core.pause_looking(after).await;
             }
             if std::mem::take(&mut just_rung) && can_fresh && company.is_alone(Instant::now()) {
@@ -77,17 +81,21 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
             }
             let look_back = if brought.more {
                 // The last one did not come to the end: looking back each time would lead to the same place.
-                core.look_back_in_flood(&room, &mut idle)
+                core.look_back_in_flood(&room, &mut idle, &mut settled)
             } else {
                 idle.look_back(Instant::now())
             };
-            let many = brought.jobs >= MANY;
-            brought = Brought::default();
+            let now = Instant::now();
+            let many = brought.jobs >= MANY || settled.is_patient(now);
             let bundle = many && look_back.is_zero() && core.may_bundle(&room, &bundling);
+            let until = settled.until(now);
+            let until =
+                until.filter(|_| room.torrent && (bundle || brought.more && !look_back.is_zero()));
+            brought = Brought::default();
             under_way.push(if bundle {
-                core.ask_bundle(Hand::Own(&link), room)
+                core.ask_bundle(Hand::Own(&link), room, until)
             } else {
-                core.ask(Hand::Own(&link), room, look_back)
+                core.ask(Hand::Own(&link), room, look_back, until)
             });
         }
         let only_spare = under_way.iter().all(|asked| asked.spare);
@@ -97,7 +105,8 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
             () = tokio::time::sleep(SPARE_WAITED_FOR), if only_spare => {
                 if let Some(mut room) = core.room_now(&mut pace) {
                     room.wanted.all_start = false;
-                    under_way.push(core.ask(Hand::Own(&link), room, idle.look_back(Instant::now())));
+                    let look_back = idle.look_back(Instant::now());
+                    under_way.push(core.ask(Hand::Own(&link), room, look_back, None));
                 }
                 continue;
             }
@@ -154,12 +163,17 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
         brought.suspects += answer.suspects();
         brought.parked += answer.parked();
         brought.more |= all || answer.more();
+        settled.answered(asked.until, answer.seen(), Instant::now());
         if asked.bundle {
             bundling.asked(jobs > 0 || answer.few(), Instant::now());
             // It says nothing of what it left.
             brought.more = true;
         }
         core.note(&answer, how);
+        // Where there is no bundle to be had, there may be as many jobs as ever.
+        let no_bundle = asked.bundle && jobs == 0 && !answer.few();
+        let ended = asked.until.is_some() && !all && !no_bundle && !core.is_behind(&asked);
+        settled.brought(jobs < MANY, ended, Instant::now());
         let last = if !all && !asked.spare && !asked.rest.is_empty() {
             under_way.push(on_its_way(core.ask_rest(&link, asked, jobs)));
             None
@@ -169,12 +183,10 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
             company.claimed(jobs, answer.other(), now);
             lock(&core.slots).alone(company.is_alone(now));
             idle.another_looks(!company.is_first(core.worker_id(), now));
-            // Where there is no bundle to be had, there may be as many jobs as ever.
-            let no_bundle = asked.bundle && jobs == 0 && !answer.few();
             let many = jobs >= SPARE_FROM || no_bundle;
             let spare = Some(&spare).filter(|_| many && company.is_alone(now));
             if (all || no_bundle) && failed.is_none() {
-                let mind = (&mut pace, &mut idle, &bundling);
+                let mind = (&mut pace, &mut idle, &bundling, &mut settled);
                 core.ask_more(&link, spare, mind, &mut under_way);
             }
             Some(asked)
@@ -292,6 +304,7 @@ impl Core {
                 ticket,
                 wanted,
                 quick: ahead.is_some() && rate.ends(held, QUICK),
+                torrent: rate.ends(TORRENT, Duration::from_secs(1)),
             }
         })
     }
@@ -302,7 +315,7 @@ impl Core {
         &'a self,
         own: &'a Link,
         spare: Option<&Spare>,
-        (pace, idle, bundling): (&mut Pace, &mut Idle, &Bundling),
+        (pace, idle, bundling, settled): (&mut Pace, &mut Idle, &Bundling, &mut Settled),
         under_way: &mut Vec<Asked<'a>>,
     ) {
         let is_free = |on_spare| !under_way.iter().any(|asked| asked.spare == on_spare);
@@ -317,23 +330,35 @@ impl Core {
                 return;
             };
             room.wanted.all_start &= under_way.is_empty();
-            let look_back = self.look_back_in_flood(&room, idle);
+            let look_back = self.look_back_in_flood(&room, idle, settled);
+            let until = settled.until(Instant::now()).filter(|_| room.torrent);
             let asked = if look_back.is_zero() && self.may_bundle(&room, bundling) {
-                self.ask_bundle(hand, room)
+                self.ask_bundle(hand, room, until)
             } else {
-                self.ask(hand, room, look_back)
+                self.ask(hand, room, look_back, until)
             };
             under_way.push(on_its_way(asked));
         }
     }
 
-    /// How far to look back in a flood. Not at all where that leads nowhere: in a backlog that was due long ago, what is committed late is still ahead.
-    fn look_back_in_flood(&self, room: &Room, idle: &mut Idle) -> Duration {
+    /// How far to look back in a flood. Not at all where that leads nowhere: in a backlog that was due long ago, what is committed late is still ahead; and where claims
+    /// have taken nothing but what was settled, there is nothing.
+    fn look_back_in_flood(&self, room: &Room, idle: &mut Idle, settled: &mut Settled) -> Duration {
         let is_behind = |lane| lock(&self.lane(lane).cursor).is_behind(LOOK_FAR_BACK);
         if room.wanted.lanes.iter().all(|(lane, _)| is_behind(*lane)) {
             return Duration::ZERO;
         }
-        idle.look_back_in_flood(Instant::now())
+        let far = idle.look_back_in_flood(Instant::now());
+        if far.is_zero() || !settled.must_look_back() {
+            return Duration::ZERO;
+        }
+        far
+    }
+
+    /// Whether a claim has not come near to what is coming in.
+    fn is_behind(&self, asked: &Asked<'_>) -> bool {
+        let mut cursors = asked.from.iter().map(|(lane, _)| lock(&lane.cursor));
+        cursors.all(|cursor| cursor.is_behind(RECENT))
     }
 
     /// A claim failed. It may have told the others to begin behind jobs that it then did not take, and another claim of this worker may have

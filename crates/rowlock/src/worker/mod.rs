@@ -2,7 +2,7 @@
 //!
 //! One file for each step of a job's life: `claim` → `intake` → `slots` → `run` (`handler`, `outcome`, `ctx`) → `ack`; beside it `lease` keeps
 //! what runs, `sweep` finds what lies behind the cursors, `wake` and `idle` decide when to look, `bell` asks to be rung for, `spare` is a connection that claims and scans share, `stop` (asked by `signals`, perhaps) ends it all. `core` is what
-//! they share. Decisions are pure (`slots`, `pace`, `cursor`, `idle`, `rings`, `outcome`, `message`) and tested by themselves.
+//! they share. Decisions are pure (`slots`, `pace`, `cursor`, `settled`, `idle`, `rings`, `outcome`, `message`) and tested by themselves.
 
 mod ack;
 mod answer;
@@ -28,6 +28,7 @@ mod pace;
 mod registry;
 mod rings;
 mod run;
+mod settled;
 mod signals;
 mod slots;
 mod spare;

@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use tokio_postgres::{Client as Pg, SimpleQueryMessage};
 
 use super::kit::{
-    Held, Installed, installed, is, move_clock, named, number, one, refused, rows, run, tids, until,
+    Held, Installed, Session, installed, is, move_clock, named, number, one, refused, rows, run,
+    tids, until,
 };
 
 const TOKEN: i64 = 77;
@@ -48,18 +49,18 @@ async fn bundle(pg: &Pg, n: usize, token: i64) -> (Vec<Held>, String) {
     (jobs.collect(), end)
 }
 
-fn mark(end: &str) -> String {
-    let mark = end
-        .split_once("\"mark\": ")
-        .unwrap_or_else(|| panic!("no mark in {end}"))
-        .1;
-    mark.chars()
-        .take_while(|c| c.is_ascii_digit() || *c == '-')
-        .collect()
+/// One of the numbers that are said of all.
+fn said(end: &str, name: &str) -> i64 {
+    let at = end.split_once(&format!("\"{name}\": "));
+    let number = at.unwrap_or_else(|| panic!("no {name} in {end}")).1;
+    let is_digit = |c: &char| c.is_ascii_digit() || *c == '-';
+    let digits: String = number.chars().take_while(is_digit).collect();
+    digits.parse().expect("a number")
 }
 
-/// Completes them the way a worker does.
-async fn untouched(pg: &Pg, jobs: &[Held], mark: &str) -> bool {
+/// Completes them the way a worker does that was told so at the end of a claim.
+async fn untouched(pg: &Pg, jobs: &[Held], end: &str) -> bool {
+    let mark = said(end, "mark");
     let sql = format!(
         "select rowlock.complete_untouched('default', {}::tid[], '{{{}}}', '{{{TOKEN}}}', '{{{mark}}}')",
         tids(jobs),
@@ -83,12 +84,9 @@ async fn a_bundle_is_claimed_and_completed_without_a_lease_in_any_row() {
     assert_eq!(number(pg, rows_say).await, 0);
     let bundle_says = "select queue, worker, cardinality(ids), lease_until - claimed_at from rowlock.bundle where token = 77";
     assert_eq!(one(pg, bundle_says).await, "default|7|200|00:00:30");
-    assert!(untouched(pg, &jobs[..150], &mark(&end)).await);
-    assert!(
-        !untouched(pg, &jobs[..150], &mark(&end)).await,
-        "they are gone"
-    );
-    assert!(untouched(pg, &jobs[150..], &mark(&end)).await);
+    assert!(untouched(pg, &jobs[..150], &end).await);
+    assert!(!untouched(pg, &jobs[..150], &end).await, "they are gone");
+    assert!(untouched(pg, &jobs[150..], &end).await);
     assert_eq!(left(pg).await, 50);
     run(pg, "select rowlock.close_bundles('{77}')").await;
     assert_eq!(number(pg, "select count(*) from rowlock.bundle").await, 0);
@@ -132,11 +130,11 @@ async fn nobody_else_gets_the_jobs_of_a_bundle() {
         0
     );
     // None of that has touched them.
-    assert!(untouched(pg, &jobs[..150], &mark(&end)).await);
+    assert!(untouched(pg, &jobs[..150], &end).await);
     let fresh = "select count(id) from rowlock.claim_fresh('default', 300, 8, 88)";
     assert_eq!(number(other, fresh).await, 0);
     // That has, but changed nothing.
-    assert!(!untouched(pg, &jobs[150..], &mark(&end)).await);
+    assert!(!untouched(pg, &jobs[150..], &end).await);
     run(
         pg,
         &format!("select rowlock.complete({})", named(&jobs[150..])),
@@ -197,6 +195,92 @@ async fn what_is_not_like_most_is_left_to_the_claim() {
     put(pg, 1).await;
     assert_eq!(bundle(pg, 200, TOKEN).await.0.len(), 10);
     assert_eq!(number(pg, "select count(*) from rowlock.bundle").await, 1);
+}
+
+#[tokio::test]
+async fn a_bundle_goes_no_further_than_it_is_told() {
+    let own = flooded(30).await;
+    let pg = &own.pg;
+    let then = one(pg, "select rowlock.clock()").await;
+    put(pg, 30).await;
+    let until = |end: &str| {
+        format!(
+            "select count(id) from rowlock.claim_bundle('default', 60, 7, {TOKEN}, until_at => '{end}')"
+        )
+    };
+    assert_eq!(number(pg, &until("-infinity")).await, 0);
+    assert_eq!(number(pg, &until(&then)).await, 30, "what came before");
+    let far = until("infinity").replace("77", "78");
+    assert_eq!(number(pg, &far).await, 30, "what is due, and no more");
+}
+
+/// What a claim cannot see yet is settled once the transactions are over that had begun before it.
+#[tokio::test]
+async fn a_bundle_says_who_may_still_have_been_at_it() {
+    let own = flooded(20).await;
+    let (pg, other) = (&own.pg, own.another().await);
+    run(&other, "begin").await;
+    let late = one(
+        &other,
+        "select array_agg(id) from rowlock.enqueue_batch('default', array_fill('k'::text, '{20}'), array_fill('{}'::jsonb, '{20}'))",
+    )
+    .await;
+    put(pg, 20).await;
+    let (jobs, first) = bundle(pg, 100, TOKEN).await;
+    assert_eq!(jobs.len(), 40, "all but what is on its way: {first}");
+    let (_, second) = bundle(pg, 100, TOKEN + 1).await;
+    assert!(
+        said(&second, "oldest") < said(&first, "xid"),
+        "somebody was at it before the first claim, and still is: {first} {second}"
+    );
+    run(&other, "commit").await;
+    // Transactions in other databases of the server count too, so it may take a moment.
+    let xid = said(&first, "xid");
+    until(
+        pg,
+        &format!("select pg_snapshot_xmin(pg_current_snapshot()) >= '{xid}'::xid8"),
+        "for all who were at it",
+    )
+    .await;
+    let (_, third) = bundle(pg, 100, TOKEN + 2).await;
+    assert!(said(&third, "oldest") >= xid, "{first} {third}");
+    let at = first.split_once("\"clock\": \"").expect("a time").1;
+    let at = at.split('"').next().expect("a time");
+    let due = format!(
+        "select bool_and(run_at <= '{at}') from rowlock.job where id = any ('{late}'::bigint[])"
+    );
+    assert!(is(pg, &due).await, "they were due before the first claim");
+}
+
+/// Whoever takes the time first may be passed over in between.
+#[tokio::test]
+async fn jobs_get_their_time_in_a_transaction_that_has_its_number() {
+    let own = installed().await;
+    let pg = &own.pg;
+    run(
+        pg,
+        "create or replace function rowlock.clock() returns timestamptz language plpgsql volatile as $$ begin \
+           raise notice 'asked %', pg_current_xact_id_if_assigned() is not null; return clock_timestamp(); end $$",
+    )
+    .await;
+    for how in [
+        "rowlock.stamp()",
+        "rowlock.enqueue('k', '{}')",
+        "rowlock.enqueue_plain('default', 'k', '{}', 0)",
+        "rowlock.enqueue_batch('default', '{k}', '{\"{}\"}')",
+        "rowlock.enqueue_many('[{\"kind\": \"k\"}]')",
+        "rowlock.fail('default', '{1}', '{1}', '{x}')",
+        "rowlock.snooze('default', '{1}', '{1}', '{0}')",
+    ] {
+        let mut session = Session::open(own.db.url()).await;
+        run(&session.pg, &format!("select {how}")).await;
+        let asked = session.notices();
+        let first = asked.iter().find(|notice| notice.contains("asked"));
+        assert!(
+            first.is_some_and(|n| n.contains("asked t")),
+            "{how}: {asked:?}"
+        );
+    }
 }
 
 #[tokio::test]
@@ -282,7 +366,7 @@ async fn whatever_else_is_said_of_one_job_gives_it_a_lease_of_its_own() {
     assert_eq!(answer, format!("{{}}|{{{}}}", stranger.id));
     // The others are as they were.
     let others = jobs.split_off(6);
-    assert!(untouched(pg, &others, &mark(&end)).await);
+    assert!(untouched(pg, &others, &end).await);
     assert_eq!(left(pg).await, 5);
 }
 
@@ -319,7 +403,7 @@ async fn a_bundle_whose_worker_died_is_found_by_a_scan() {
     let own = flooded(150).await;
     let pg = &own.pg;
     let (jobs, end) = bundle(pg, 150, TOKEN).await;
-    assert!(untouched(pg, &jobs[..50], &mark(&end)).await);
+    assert!(untouched(pg, &jobs[..50], &end).await);
     assert_eq!(
         number(
             pg,
@@ -335,7 +419,7 @@ async fn a_bundle_whose_worker_died_is_found_by_a_scan() {
     assert_eq!(one(pg, now).await, "100|2|1|88");
     assert_eq!(number(pg, "select count(*) from rowlock.bundle").await, 0);
     // The old holder comes too late.
-    assert!(!untouched(pg, &jobs[50..], &mark(&end)).await);
+    assert!(!untouched(pg, &jobs[50..], &end).await);
     let answer = one(
         pg,
         &format!(
@@ -356,7 +440,7 @@ async fn jobs_that_move_and_others_in_their_places_are_told_apart() {
     run(pg, "delete from rowlock.job where id <= 100").await;
     let (jobs, end) = bundle(pg, 150, TOKEN).await;
     assert_eq!(jobs.len(), 150, "{end}");
-    assert!(untouched(pg, &jobs[..100], &mark(&end)).await);
+    assert!(untouched(pg, &jobs[..100], &end).await);
     run(pg, "vacuum rowlock.job").await;
     put(pg, 50).await;
     let reused = "select count(*) from rowlock.job where id > 300 and ctid < (select max(ctid) from rowlock.job where id <= 300)";
@@ -366,7 +450,7 @@ async fn jobs_that_move_and_others_in_their_places_are_told_apart() {
     run(pg, "vacuum full rowlock.job").await;
     put(pg, 20).await;
     assert_eq!(number(pg, others).await, 20);
-    assert!(!untouched(pg, &jobs[100..], &mark(&end)).await);
+    assert!(!untouched(pg, &jobs[100..], &end).await);
     let cancel = format!("select answer from rowlock.cancel(array[{}])", jobs[149].id);
     assert_eq!(one(pg, &cancel).await, "asked");
     let complete = format!(
@@ -527,9 +611,9 @@ async fn a_job_that_somebody_has_locked_is_busy() {
         format!("{{{}}}|{{}}|{{{}}}", jobs[1].id, jobs[0].id)
     );
     run(&locker, "rollback").await;
-    assert!(untouched(pg, &jobs[2..], &mark(&end)).await);
+    assert!(untouched(pg, &jobs[2..], &end).await);
     assert!(
-        !untouched(pg, &jobs[..1], &mark(&end)).await,
+        !untouched(pg, &jobs[..1], &end).await,
         "it bears another sign now"
     );
     assert_eq!(
@@ -620,7 +704,7 @@ async fn a_lock_that_is_over_keeps_nobody_from_a_bundle() {
     run(&other, "rollback").await;
     let (jobs, end) = bundle(pg, 50, TOKEN).await;
     assert_eq!(jobs.len(), 50, "{end}");
-    assert!(untouched(pg, &jobs, &mark(&end)).await);
+    assert!(untouched(pg, &jobs, &end).await);
     assert_eq!(left(pg).await, 0);
 }
 
@@ -637,7 +721,7 @@ async fn what_runs_is_passed_over() {
         jobs.iter().all(|job| !taken.contains(&job.id.to_string())),
         "{taken:?} run: {end}"
     );
-    assert!(untouched(pg, &jobs, &mark(&end)).await);
+    assert!(untouched(pg, &jobs, &end).await);
     let (none, end) = bundle(pg, 30, TOKEN + 1).await;
     assert!(none.is_empty() && end.contains("\"few\": true"), "{end}");
     let other = "select count(*) from rowlock.claim('{default}', 30)";
@@ -677,8 +761,5 @@ async fn what_is_in_a_bundle_is_not_claimed_by_another_that_was_set_back() {
     run(pg, "select rowlock.rewind('default')").await;
     let (none, other) = bundle(pg, 40, TOKEN + 1).await;
     assert!(none.is_empty(), "{other}");
-    assert!(
-        untouched(pg, &jobs, &mark(&end)).await,
-        "nobody has touched them"
-    );
+    assert!(untouched(pg, &jobs, &end).await, "nobody has touched them");
 }

@@ -242,6 +242,7 @@ async fn every_function_pins_its_search_path_or_is_parsed_beforehand() {
             "line",
             "mark",
             "scan_for",
+            "stamp",
             "stopped_at"
         ]
     );
