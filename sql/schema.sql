@@ -615,7 +615,11 @@ CREATE SEQUENCE rowlock.job_id
 CREATE TABLE rowlock.job (
     id bigint DEFAULT nextval('rowlock.job_id'::regclass) NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    run_at rowlock.job_time DEFAULT clock_timestamp() NOT NULL,
+    run_at rowlock.job_time DEFAULT 
+CASE
+    WHEN (pg_current_xact_id() IS NOT NULL) THEN clock_timestamp()
+    ELSE NULL::timestamp with time zone
+END NOT NULL,
     lease_until timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
     claimed_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
     token bigint DEFAULT 0 NOT NULL,

@@ -164,7 +164,8 @@ end $$;
 -- and the next jobs all have to be like most, and some number) it takes none, and claim_batch does.
 --
 -- It follows the claim before it, and its turn is over before it locks the rows: see claim_batch, also on the commit. after_at and after_id: the nine cursors; until_at: it takes nothing that
--- was due later. Returns rows as claim_batch does, and in the last of them bundle, whether it took any, and few, whether it did not only because there are too few.
+-- was due later. Returns rows as claim_batch does, and in the last of them bundle, whether it took any, few, whether it did not only because there are too few, and left, how many
+-- it saw and did not take.
 --
 -- What it has not seen because it was not committed yet, nobody who goes on from there will see. So it says how far it would have seen everything: xid, its transaction, which has got its number after the time
 -- in clock was taken, and oldest, the first transaction that was not over when it began to look. Jobs bear the time of a transaction that has its number already (stamp). So once oldest has
@@ -194,7 +195,8 @@ declare
   v_last    record;               -- where the claim before this one stopped, and whose it was
   v_xid     xid8;
   v_oldest  xid8;
-  v_ahead   record;               -- what it sees
+  v_ahead   record;               -- what it sees,
+  v_seen    integer := 0;         -- and how many
   v_tids    tid[];                -- where that is which it takes,
   v_ids     bigint[];             -- and which it is
   v_few     boolean := false;
@@ -218,7 +220,8 @@ begin
     begin
       perform pg_advisory_xact_lock(hashtextextended('@schema' || ' claim ' || claim_bundle.queue, 0));
       v_now := rowlock.clock();
-      v_xid := pg_current_xact_id();
+      -- On a standby there are none, and what follows says so better.
+      v_xid := case when not pg_is_in_recovery() then pg_current_xact_id() end;
       v_oldest := pg_snapshot_xmin(pg_current_snapshot());
       v_last := rowlock.last_stop(v_queue.no, v_now);
       if (v_last.at, v_last.id) > (v_at[5], v_id[5]) then
@@ -226,7 +229,8 @@ begin
         v_id[5] := v_last.id;
       end if;
       v_ahead := rowlock.look_ahead(claim_bundle.queue, v_at, v_id, least(v_now, claim_bundle.until_at), least(n, c_most), v_now, claim_bundle.kinds);
-      v_few := v_ahead.plain is not false and coalesce(cardinality(v_ahead.tids), 0) < c_least;
+      v_seen := coalesce(cardinality(v_ahead.tids), 0);
+      v_few := v_ahead.plain is not false and v_seen < c_least;
       if v_ahead.plain and not v_few then
         v_head_id := v_ahead.ids[1];
         v_tail_id := v_ahead.ids[cardinality(v_ahead.ids)];
@@ -274,7 +278,7 @@ begin
   end if;
 
   payload := jsonb_build_object('queue', claim_bundle.queue, 'clock', coalesce(v_now, rowlock.clock()), 'parked', 0, 'more', false, 'caught_up', v_rows > 0,
-    'bundle', v_rows > 0, 'few', v_few, 'xid', v_xid::text::bigint, 'oldest', v_oldest::text::bigint);
+    'bundle', v_rows > 0, 'few', v_few, 'left', v_seen - v_rows, 'xid', v_xid::text::bigint, 'oldest', v_oldest::text::bigint);
   if v_rows > 0 then
     v_lease := v_now + make_interval(secs => coalesce(claim_bundle.lease_ms, v_queue.lease_ms) / 1000.0);
     insert into rowlock.bundle (token, queue, worker, lease_until, claimed_at, last_at, last_id, ids)

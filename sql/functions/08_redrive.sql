@@ -175,7 +175,7 @@ create or replace function rowlock.redrive(
 as $$
 #variable_conflict use_column
 declare
-  v_now   timestamptz := rowlock.clock();
+  v_now   timestamptz := rowlock.stamp();
   v_start timestamptz;
   v_batch record;
   v_each  record;

@@ -44,7 +44,7 @@ as $$
 declare
   c_queue   constant text := replay.queue;
   c_visit_max constant integer := 100000;
-  v_now     timestamptz := rowlock.clock();
+  v_now     timestamptz := rowlock.stamp();
   v_start   timestamptz;
   v_from    timestamptz;
   v_id      bigint;

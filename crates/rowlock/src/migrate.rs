@@ -63,6 +63,11 @@ const MIGRATIONS: &[Migration] = &[
         name: "slices",
         sql: include_str!("../sql/migrations/0009_slices.sql"),
     },
+    Migration {
+        version: 10,
+        name: "times_of_their_own",
+        sql: include_str!("../sql/migrations/0010_times_of_their_own.sql"),
+    },
 ];
 
 /// In the order in which they must be created.

@@ -65,7 +65,10 @@ pub(super) struct End {
     /// Whether they have not only because there are too few.
     #[serde(default)]
     few: bool,
-    /// Of a claim: what it says of the transactions beside it.
+    /// Of a claim that asked for a bundle: what it saw and did not take, …
+    #[serde(default)]
+    left: usize,
+    /// …and the transactions beside it.
     #[serde(flatten)]
     seen: Option<Seen>,
     /// Of a claim: the number of the worker whose the one before it was, if that is another.
@@ -166,10 +169,22 @@ impl Answer {
         self.parts.iter().any(|p| p.end.few)
     }
 
-    /// The database's time, and the transactions that there were. Only a claim of one queue says so.
-    pub(super) fn seen(&self) -> Option<(Micros, Seen)> {
+    /// How many jobs it saw and did not take.
+    pub(super) fn left(&self) -> usize {
+        self.parts.iter().map(|p| p.end.left).sum()
+    }
+
+    /// Whether some of its jobs are due since before they came in.
+    pub(super) fn any_backdated(&self) -> bool {
+        let backdated =
+            |job: &Row| Rest::of(job).is_some_and(|rest| rest.created_at > job.get(column::RUN_AT));
+        self.parts.iter().flat_map(|p| &p.jobs).any(backdated)
+    }
+
+    /// The database's time when it looked, and, where a bundle was asked for, the transactions that there were.
+    pub(super) fn seen(&self) -> Option<(Micros, Option<Seen>)> {
         let part = self.parts.first()?;
-        part.end.seen.map(|seen| (part.clock, seen))
+        Some((part.clock, part.end.seen))
     }
 
     /// Whether it was somebody else's turn to look.

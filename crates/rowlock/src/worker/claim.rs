@@ -18,9 +18,9 @@ use super::intake::Taken;
 use super::pace::Pace;
 use super::rings::{Noise, Rings};
 use super::run::fill_slots;
-use super::settled::{RECENT, Settled};
+use super::settled::{Behind, Found, RECENT, Settled};
 use super::spare::Spare;
-use crate::db::Link;
+use crate::db::{Link, Micros};
 
 /// A claim that brings so many jobs of one queue tells of a flood…
 const FLOOD: usize = 50;
@@ -30,7 +30,8 @@ const DISARM_EVERY: Duration = Duration::from_secs(1);
 const SPARE_FROM: usize = 500;
 /// When only the spare has a claim under way for so long, another is sent beside it.
 const SPARE_WAITED_FOR: Duration = Duration::from_millis(100);
-/// So many jobs a second are a torrent, in which claims go no further than what is settled: looking back costs as many visits of rows. With fewer, that is less than what jobs would wait for.
+/// So many jobs a second are a torrent. Looking back over all that was finished meanwhile costs much then, so claims go no further than what is settled; with fewer it costs so little that jobs
+/// need not wait for each other.
 const TORRENT: usize = 20_000;
 /// Who has waited for so long at least and is rung for asks first for what is fresh. Where the bell rings more often, claims are at work anyway.
 const FRESH_AFTER: Duration = Duration::from_millis(5);
@@ -44,6 +45,15 @@ struct Brought {
     /// One stopped for its own bound, or brought all that was asked for: there may be more.
     more: bool,
 }
+
+/// What the claim loop goes by when it asks for more.
+type Mind<'a> = (
+    &'a mut Pace,
+    &'a mut Idle,
+    &'a Bundling,
+    &'a Settled,
+    &'a Company,
+);
 
 /// Claims until the worker stops.
 ///
@@ -64,7 +74,7 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
     let (mut just_rung, mut can_fresh, mut prepared) = (false, true, false);
     loop {
         if under_way.is_empty() {
-            if let Some(after) = failed.take().or(settled.pause()) {
+            if let Some(after) = failed.take().or(settled.pause(Instant::now())) {
                 core.pause_looking(after).await;
             }
             if std::mem::take(&mut just_rung) && can_fresh && company.is_alone(Instant::now()) {
@@ -79,18 +89,17 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
             if core.new_lanes.swap(false, Relaxed) {
                 idle.disarmed();
             }
+            let now = Instant::now();
+            let until = core.until(&room, &settled, &company);
             let look_back = if brought.more {
                 // The last one did not come to the end: looking back each time would lead to the same place.
-                core.look_back_in_flood(&room, &mut idle, &mut settled)
+                core.look_back_in_flood(&room, &mut idle, settled.behind(until))
             } else {
-                idle.look_back(Instant::now())
+                idle.look_back(now)
             };
-            let now = Instant::now();
-            let many = brought.jobs >= MANY || settled.is_patient(now);
+            let many = brought.jobs >= MANY || settled.pause(now).is_some();
             let bundle = many && look_back.is_zero() && core.may_bundle(&room, &bundling);
-            let until = settled.until(now);
-            let until =
-                until.filter(|_| room.torrent && (bundle || brought.more && !look_back.is_zero()));
+            let until = until.filter(|_| bundle || brought.more && !look_back.is_zero());
             brought = Brought::default();
             under_way.push(if bundle {
                 core.ask_bundle(Hand::Own(&link), room, until)
@@ -125,6 +134,7 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
             Err(e) => {
                 tracing::warn!(error = %e, "cannot claim, will try again");
                 core.failed(&asked);
+                settled.failed();
                 if asked.bundle {
                     bundling.asked(false, Instant::now());
                 }
@@ -162,8 +172,7 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
         brought.jobs += jobs;
         brought.suspects += answer.suspects();
         brought.parked += answer.parked();
-        brought.more |= all || answer.more();
-        settled.answered(asked.until, answer.seen(), Instant::now());
+        brought.more |= all || answer.more() || asked.until.is_some();
         if asked.bundle {
             bundling.asked(jobs > 0 || answer.few(), Instant::now());
             // It says nothing of what it left.
@@ -172,8 +181,25 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
         core.note(&answer, how);
         // Where there is no bundle to be had, there may be as many jobs as ever.
         let no_bundle = asked.bundle && jobs == 0 && !answer.few();
-        let ended = asked.until.is_some() && !all && !no_bundle && !core.is_behind(&asked);
-        settled.brought(jobs < MANY, ended, Instant::now());
+        // What has an earlier time than its own, more of its kind may have.
+        let took_all = jobs == 0 || answer.left() == 0 && !answer.any_backdated();
+        let looked_back = !asked.look_back.is_zero() && !all && !answer.more();
+        let clean = asked.until.is_some() && (looked_back || asked.bundle && took_all);
+        if let Some(seen) = answer.seen() {
+            settled.answered(seen, clean, Instant::now());
+        }
+        if let Some(until) = asked.until.filter(|_| looked_back) {
+            settled.looked_back(until);
+        }
+        let what = match jobs {
+            _ if asked.until.is_none() || all || no_bundle || core.is_behind(&asked) => {
+                Found::NotAll
+            }
+            MANY.. => Found::Enough,
+            _ if answer.left() > 0 => Found::Few,
+            _ => Found::Nothing,
+        };
+        settled.found(what, Instant::now());
         let last = if !all && !asked.spare && !asked.rest.is_empty() {
             under_way.push(on_its_way(core.ask_rest(&link, asked, jobs)));
             None
@@ -186,7 +212,7 @@ pub(super) async fn claim_loop(core: Arc<Core>, link: Arc<Link>, spare: Spare) {
             let many = jobs >= SPARE_FROM || no_bundle;
             let spare = Some(&spare).filter(|_| many && company.is_alone(now));
             if (all || no_bundle) && failed.is_none() {
-                let mind = (&mut pace, &mut idle, &bundling, &mut settled);
+                let mind = (&mut pace, &mut idle, &bundling, &settled, &company);
                 core.ask_more(&link, spare, mind, &mut under_way);
             }
             Some(asked)
@@ -315,7 +341,7 @@ impl Core {
         &'a self,
         own: &'a Link,
         spare: Option<&Spare>,
-        (pace, idle, bundling, settled): (&mut Pace, &mut Idle, &Bundling, &mut Settled),
+        (pace, idle, bundling, settled, company): Mind<'_>,
         under_way: &mut Vec<Asked<'a>>,
     ) {
         let is_free = |on_spare| !under_way.iter().any(|asked| asked.spare == on_spare);
@@ -330,8 +356,8 @@ impl Core {
                 return;
             };
             room.wanted.all_start &= under_way.is_empty();
-            let look_back = self.look_back_in_flood(&room, idle, settled);
-            let until = settled.until(Instant::now()).filter(|_| room.torrent);
+            let until = self.until(&room, settled, company);
+            let look_back = self.look_back_in_flood(&room, idle, settled.behind(until));
             let asked = if look_back.is_zero() && self.may_bundle(&room, bundling) {
                 self.ask_bundle(hand, room, until)
             } else {
@@ -341,18 +367,26 @@ impl Core {
         }
     }
 
-    /// How far to look back in a flood. Not at all where that leads nowhere: in a backlog that was due long ago, what is committed late is still ahead; and where claims
-    /// have taken nothing but what was settled, there is nothing.
-    fn look_back_in_flood(&self, room: &Room, idle: &mut Idle, settled: &mut Settled) -> Duration {
+    /// How far to look back in a flood. Not at all where that leads nowhere: in a backlog that was due long ago, what is committed late is still ahead.
+    fn look_back_in_flood(&self, room: &Room, idle: &mut Idle, behind: Behind) -> Duration {
         let is_behind = |lane| lock(&self.lane(lane).cursor).is_behind(LOOK_FAR_BACK);
         if room.wanted.lanes.iter().all(|(lane, _)| is_behind(*lane)) {
             return Duration::ZERO;
         }
-        let far = idle.look_back_in_flood(Instant::now());
-        if far.is_zero() || !settled.must_look_back() {
-            return Duration::ZERO;
+        idle.look_back_in_flood(Instant::now(), behind)
+    }
+
+    /// How far the next claim is to go in a torrent. All the way beside other workers, who may go further and leave something behind; with several queues, where each would
+    /// have its own end; and from a cursor that was set back, which has to come as far as the others are.
+    fn until(&self, room: &Room, settled: &Settled, company: &Company) -> Option<Micros> {
+        let now = Instant::now();
+        if !room.torrent || !company.is_alone(now) {
+            return None;
         }
-        far
+        match &self.lanes()[..] {
+            [lane] if lock(&lane.cursor).may_follow() => settled.until(now),
+            _ => None,
+        }
     }
 
     /// Whether a claim has not come near to what is coming in.

@@ -4,6 +4,8 @@
 
 use std::time::{Duration, Instant};
 
+use super::settled::Behind;
+
 /// A queue that has just run dry is polled again after this long at first…
 const SPIN_FIRST: Duration = Duration::from_millis(1);
 /// …and after this long later…
@@ -253,7 +255,7 @@ impl Idle {
     /// long wait.
     pub(super) fn look_back(&mut self, now: Instant) -> Duration {
         let far = self.is_quiet(now);
-        let in_flood = self.look_back_in_flood(now);
+        let in_flood = self.look_back_in_flood(now, Behind::Something);
         let lately = self
             .looked_back
             .is_some_and(|at| now.duration_since(at) < LOOK_BACK_EVERY);
@@ -266,8 +268,8 @@ impl Idle {
         in_flood.max(if far { LOOK_FAR_BACK } else { LOOK_BACK })
     }
 
-    /// The same for a claim that follows one that brought all it was asked for.
-    pub(super) fn look_back_in_flood(&mut self, now: Instant) -> Duration {
+    /// The same for a claim that follows one that brought all it was asked for. Where nothing lies behind, it is as if it had looked.
+    pub(super) fn look_back_in_flood(&mut self, now: Instant, behind: Behind) -> Duration {
         let Some(flooded) = self.flooded else {
             return Duration::ZERO;
         };
@@ -278,10 +280,14 @@ impl Idle {
         } else {
             FLOOD_LOOK_BACK_EVERY
         };
-        if over || self.gleaned.is_some() && before < every {
+        let lately = self.gleaned.is_some() && before < every;
+        if over || lately || behind == Behind::Soon {
             return Duration::ZERO;
         }
         self.gleaned = Some(now);
+        if behind == Behind::Nothing {
+            return Duration::ZERO;
+        }
         LOOK_FAR_BACK.min(before + LOOK_BACK)
     }
 }
@@ -446,15 +452,38 @@ mod tests {
     #[test]
     fn in_a_flood_it_looks_back_to_where_it_did_before() {
         let (mut idle, mut now) = (Idle::new(POLL), Instant::now());
-        assert_eq!(idle.look_back_in_flood(now), Duration::ZERO, "no flood");
+        assert_eq!(
+            idle.look_back_in_flood(now, Behind::Something),
+            Duration::ZERO,
+            "no flood"
+        );
         idle.flooded(now);
-        assert!(idle.look_back_in_flood(now) >= LOOK_BACK, "the first time");
+        assert!(
+            idle.look_back_in_flood(now, Behind::Something) >= LOOK_BACK,
+            "the first time"
+        );
         for passed in [FLOOD_LOOK_BACK_EVERY, FLOOD_LOOK_BACK_EVERY * 3] {
             now += FLOOD_LOOK_BACK_EVERY / 2;
-            assert_eq!(idle.look_back_in_flood(now), Duration::ZERO, "too soon");
+            assert_eq!(
+                idle.look_back_in_flood(now, Behind::Something),
+                Duration::ZERO,
+                "too soon"
+            );
             now += passed - FLOOD_LOOK_BACK_EVERY / 2;
-            assert_eq!(idle.look_back_in_flood(now), passed + LOOK_BACK);
+            assert_eq!(
+                idle.look_back_in_flood(now, Behind::Something),
+                passed + LOOK_BACK
+            );
         }
+        now += FLOOD_LOOK_BACK_EVERY;
+        let soon = idle.look_back_in_flood(now, Behind::Soon);
+        assert_eq!(soon, Duration::ZERO, "it is not all there yet");
+        now += FLOOD_LOOK_BACK_EVERY;
+        let both = FLOOD_LOOK_BACK_EVERY * 2 + LOOK_BACK;
+        assert_eq!(idle.look_back_in_flood(now, Behind::Something), both);
+        now += FLOOD_LOOK_BACK_EVERY * 3;
+        let nothing = idle.look_back_in_flood(now, Behind::Nothing);
+        assert_eq!(nothing, Duration::ZERO, "as if it had looked");
         idle.look_back(now);
         now += FLOOD_LOOK_BACK_EVERY;
         let ordinary = idle.look_back(now);
@@ -465,15 +494,27 @@ mod tests {
         );
         idle.another_looks(true);
         now += FLOOD_LOOK_BACK_EVERY;
-        let look = idle.look_back_in_flood(now);
+        let look = idle.look_back_in_flood(now, Behind::Something);
         assert_eq!(look, Duration::ZERO, "more rarely beside another");
         now += FLOOD_LOOK_BACK_BESIDE_EVERY - FLOOD_LOOK_BACK_EVERY;
         let all = FLOOD_LOOK_BACK_BESIDE_EVERY + LOOK_BACK;
-        assert_eq!(idle.look_back_in_flood(now), all, "and leaves nothing out");
+        assert_eq!(
+            idle.look_back_in_flood(now, Behind::Something),
+            all,
+            "and leaves nothing out"
+        );
         now += LOOK_FAR_BACK * 2;
-        assert_eq!(idle.look_back_in_flood(now), LOOK_FAR_BACK, "no further");
+        assert_eq!(
+            idle.look_back_in_flood(now, Behind::Something),
+            LOOK_FAR_BACK,
+            "no further"
+        );
         now += FLOOD_FOR;
-        assert_eq!(idle.look_back_in_flood(now), Duration::ZERO, "it is over");
+        assert_eq!(
+            idle.look_back_in_flood(now, Behind::Something),
+            Duration::ZERO,
+            "it is over"
+        );
     }
 
     /// Who comes before the bell is armed waits for no longer than this.

@@ -14,10 +14,12 @@ use crate::db::Micros;
 pub(super) const RECENT: Duration = Duration::from_millis(40);
 /// Claims that were answered and are not settled yet. There are a few; more only while some transaction takes long.
 const MARKS_MAX: usize = 64;
-/// A claim that did not bring all it was asked for is followed by the next after this time…
+/// A claim that has come to the end of what is settled is followed by the next after this time…
 const PAUSE: Duration = Duration::from_millis(2);
-/// …and when they have brought next to nothing for so long, by one that goes all the way.
+/// …and when they have found nothing for so long, by one that goes all the way…
 const PATIENCE: Duration = Duration::from_millis(20);
+/// …or for so long only a few, which are not worth a bundle.
+const PATIENCE_WITH_FEW: Duration = Duration::from_millis(4);
 
 /// What a claim says of the transactions beside it.
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -28,6 +30,27 @@ pub(super) struct Seen {
     oldest: i64,
 }
 
+/// What a claim found that was to go no further than what is settled.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Found {
+    /// It did not come to the end.
+    NotAll,
+    /// It came to the end, and there were enough jobs on the way.
+    Enough,
+    /// A few that nobody has taken yet.
+    Few,
+    Nothing,
+}
+
+/// Whether something may lie behind the place where claims are.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Behind {
+    Nothing,
+    /// Something that may not be committed yet.
+    Soon,
+    Something,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Settled {
     /// When claims looked at the clock, and their transactions, which came after.
@@ -36,33 +59,46 @@ pub(super) struct Settled {
     until: Option<Micros>,
     /// The database's time when it last answered, and ours.
     heard: Option<(Micros, Instant)>,
-    /// Whether a claim has gone further since somebody looked back.
-    beyond: bool,
-    /// Since when claims that go no further bring next to nothing, if the last was one and did not bring all.
-    short: Option<Instant>,
+    /// A claim that read the clock then may have left something behind, and nobody has looked back since.
+    gap: Option<Micros>,
+    /// Since when claims have found nothing or a few, and which.
+    short: Option<(Instant, Found)>,
 }
 
 impl Settled {
-    /// A claim was answered that was sent with this for its end.
+    /// A claim was answered that read the clock then. `clean`: it leaves nothing behind.
     pub(super) fn answered(
         &mut self,
-        until: Option<Micros>,
-        seen: Option<(Micros, Seen)>,
+        (clock, seen): (Micros, Option<Seen>),
+        clean: bool,
         now: Instant,
     ) {
-        self.beyond |= until.is_none();
-        let Some((clock, seen)) = seen else {
+        if !clean {
+            self.gap = self.gap.max(Some(clock));
+        }
+        let Some(seen) = seen else {
             return;
         };
-        self.heard = Some((clock, now));
+        // Of two under way the first may be answered last.
+        let late = |last: Micros| clock < last && last.since(clock) < RECENT;
+        if self.heard.is_none_or(|(last, _)| !late(last)) {
+            self.heard = Some((clock, now));
+        }
         self.marks.push_back((clock, seen.xid));
         while let Some((clock, _)) = self.marks.front().filter(|(_, xid)| *xid <= seen.oldest) {
-            self.until = Some(*clock);
+            // Whoever came next may have read the same microsecond.
+            self.until = Some(Micros(clock.0 - 1));
             self.marks.pop_front();
         }
         if self.marks.len() > MARKS_MAX {
             self.marks.pop_front();
         }
+    }
+
+    /// A claim failed. Whoever answers next may be another server, with other transactions.
+    pub(super) fn failed(&mut self) {
+        self.marks.clear();
+        self.until = None;
     }
 
     /// How far the next claim is to go; `None`: all the way.
@@ -74,29 +110,40 @@ impl Settled {
         (recent && now.duration_since(at) < RECENT).then_some(until)
     }
 
-    /// A claim brought jobs. `few`: hardly any; `ended`: it was to go no further than what is settled, and has come there.
-    pub(super) fn brought(&mut self, few: bool, ended: bool, now: Instant) {
-        self.short = match self.short {
-            _ if !ended => None,
-            Some(since) if few => Some(since),
-            _ => Some(now),
+    /// Whether a claim that goes so far should look back.
+    pub(super) fn behind(&self, until: Option<Micros>) -> Behind {
+        match (self.gap, until) {
+            (None, _) => Behind::Nothing,
+            (Some(gap), Some(until)) if until < gap => Behind::Soon,
+            _ => Behind::Something,
+        }
+    }
+
+    /// A claim that went so far has looked back, and has taken all there was.
+    pub(super) fn looked_back(&mut self, until: Micros) {
+        self.gap = self.gap.filter(|gap| until < *gap);
+    }
+
+    /// What the last claim found.
+    pub(super) fn found(&mut self, what: Found, now: Instant) {
+        self.short = match (self.short, what) {
+            (_, Found::NotAll) => None,
+            (Some((since, before)), Found::Few | Found::Nothing) if before == what => {
+                Some((since, what))
+            }
+            _ => Some((now, what)),
         };
     }
 
-    /// How long to wait before the next claim: one right after that which has come to the end would find nothing new.
-    pub(super) fn pause(&self) -> Option<Duration> {
-        self.short.map(|_| PAUSE)
-    }
-
-    /// Whether there may be more in a moment, though the last claim brought next to nothing.
-    pub(super) fn is_patient(&self, now: Instant) -> bool {
-        self.short
-            .is_some_and(|since| now.duration_since(since) < PATIENCE)
-    }
-
-    /// Whether something may have been left behind since this was last asked.
-    pub(super) fn must_look_back(&mut self) -> bool {
-        std::mem::take(&mut self.beyond)
+    /// Whether there may be more in a moment, though the last claim brought nothing: how long to wait then. One right after it would find nothing new.
+    pub(super) fn pause(&self, now: Instant) -> Option<Duration> {
+        let (since, found) = self.short?;
+        let patience = if found == Found::Few {
+            PATIENCE_WITH_FEW
+        } else {
+            PATIENCE
+        };
+        (now.duration_since(since) < patience).then_some(PAUSE)
     }
 }
 
@@ -107,10 +154,6 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn seen(clock: i64, xid: i64, oldest: i64) -> Option<(Micros, Seen)> {
-        Some((Micros(clock), Seen { xid, oldest }))
-    }
-
     /// What happens around a worker that claims. Numbers choose among the transactions there are.
     #[derive(Debug, Clone)]
     enum Event {
@@ -120,132 +163,240 @@ mod tests {
         Stamp(usize),
         /// …and commits.
         Commit(usize),
-        /// A claim looks, …
-        Look,
+        /// A claim looks, all the way if so, and perhaps somebody has one of the jobs locked, …
+        Look { all_the_way: bool, locked: bool },
         /// …and is answered; two may be under way.
         Answer(usize),
+        /// Nothing, for long.
+        Pass,
     }
 
     fn events() -> impl Strategy<Value = Vec<Event>> {
+        let look = (prop::bool::weighted(0.2), prop::bool::weighted(0.1));
         let event = prop_oneof![
-            2 => Just(Event::Begin),
-            3 => (0usize..4).prop_map(Event::Stamp),
-            2 => (0usize..4).prop_map(Event::Commit),
-            3 => Just(Event::Look),
-            3 => (0usize..2).prop_map(Event::Answer),
+            20 => Just(Event::Begin),
+            30 => (0usize..4).prop_map(Event::Stamp),
+            20 => (0usize..4).prop_map(Event::Commit),
+            30 => look.prop_map(|(all_the_way, locked)| Event::Look { all_the_way, locked }),
+            30 => (0usize..2).prop_map(Event::Answer),
+            1 => Just(Event::Pass),
         ];
         proptest::collection::vec(event, 0..200)
     }
 
+    /// A claim that has looked.
+    #[derive(Debug)]
+    struct Claim {
+        clock: i64,
+        seen: Seen,
+        until: Option<Micros>,
+        looks_back: bool,
+        took_all: bool,
+    }
+
+    /// A database, and a worker that claims there.
+    #[derive(Debug, Default)]
+    struct World {
+        clock: i64,
+        xid: i64,
+        /// The numbers of open transactions, each with the times of its jobs.
+        open: Vec<(i64, Vec<i64>)>,
+        /// The times of jobs that are committed and not taken.
+        ready: Vec<i64>,
+        /// Where claims stand.
+        stop: i64,
+        under_way: Vec<Claim>,
+        settled: Settled,
+    }
+
+    impl World {
+        fn look(&mut self, all_the_way: bool, locked: bool, now: Instant) {
+            let until = self.settled.until(now).filter(|_| !all_the_way);
+            // Not each time.
+            let looks_back = self.xid % 2 == 0 && self.settled.behind(until) == Behind::Something;
+            let (clock, xid) = (self.clock, self.xid);
+            self.xid += 1;
+            let claims = self.under_way.iter().map(|c| c.seen.xid);
+            let running = self.open.iter().map(|(xid, _)| *xid).chain(claims);
+            let oldest = running.min().unwrap_or(xid);
+            let end = until.map_or(clock, |until| until.0);
+            let from = if looks_back { 0 } else { self.stop };
+            let (mut took_all, last) = (
+                true,
+                self.ready.iter().copied().filter(|at| *at <= end).max(),
+            );
+            self.ready.retain(|at| {
+                let in_the_way = locked && took_all && Some(*at) != last;
+                let takes = (from + 1..=end).contains(at) && !in_the_way;
+                took_all &= takes || !(from + 1..=end).contains(at);
+                !takes
+            });
+            self.stop = self.stop.max(last.unwrap_or(0));
+            let seen = Seen { xid, oldest };
+            self.under_way.push(Claim {
+                clock,
+                seen,
+                until,
+                looks_back,
+                took_all,
+            });
+        }
+
+        fn answer(&mut self, n: usize, now: Instant) {
+            let claim = self.under_way.remove(n);
+            let is_bundle = !claim.looks_back;
+            let clean = claim.until.is_some() && claim.took_all;
+            let seen = Some(claim.seen).filter(|_| is_bundle);
+            self.settled
+                .answered((Micros(claim.clock), seen), clean, now);
+            if let Some(until) = claim.until.filter(|_| claim.looks_back && claim.took_all) {
+                self.settled.looked_back(until);
+            }
+        }
+    }
+
     proptest! {
-        /// Whatever commits in whatever order: when a claim is sent, all jobs are there that were due by its end.
+        /// Whatever commits in whatever order: when a claim is sent, all jobs are there that were due by its end. And whatever claims have left behind, they come back for.
         #[test]
-        fn nothing_is_on_its_way_behind_what_is_settled(events in events()) {
-            let (mut settled, now) = (Settled::default(), Instant::now());
-            let (mut clock, mut next_xid) = (0i64, 1i64);
-            // The numbers of open transactions, each with the times of its jobs.
-            let mut open: Vec<(i64, Vec<i64>)> = Vec::new();
-            let mut claims: Vec<(i64, Seen)> = Vec::new();
+        fn nothing_is_left_behind(events in events()) {
+            let (mut world, mut now) = (World { xid: 1, ..World::default() }, Instant::now());
             for event in events {
-                clock += 1;
+                world.clock += 1;
                 match event {
                     Event::Begin => {
-                        open.push((next_xid, Vec::new()));
-                        next_xid += 1;
+                        world.open.push((world.xid, Vec::new()));
+                        world.xid += 1;
                     }
-                    Event::Stamp(n) if !open.is_empty() => {
-                        let n = n % open.len();
-                        open[n].1.push(clock);
+                    Event::Stamp(n) if !world.open.is_empty() => {
+                        let n = n % world.open.len();
+                        world.open[n].1.push(world.clock);
                     }
-                    Event::Commit(n) if !open.is_empty() => {
-                        let n = n % open.len();
-                        open.remove(n);
+                    Event::Commit(n) if !world.open.is_empty() => {
+                        let n = n % world.open.len();
+                        let jobs = world.open.remove(n).1;
+                        world.ready.extend(jobs);
                     }
-                    Event::Look if claims.len() < 2 => {
-                        let (xid, others) = (next_xid, claims.iter().map(|(_, c)| c.xid));
-                        next_xid += 1;
-                        let running = open.iter().map(|(xid, _)| *xid).chain(others);
-                        let oldest = running.min().unwrap_or(xid);
-                        claims.push((clock, Seen { xid, oldest }));
+                    Event::Look { all_the_way, locked } if world.under_way.len() < 2 => {
+                        world.look(all_the_way, locked, now);
                     }
-                    Event::Answer(n) if !claims.is_empty() => {
-                        let (at, seen) = claims.remove(n % claims.len());
-                        settled.answered(None, Some((Micros(at), seen)), now);
+                    Event::Answer(n) if !world.under_way.is_empty() => {
+                        world.answer(n % world.under_way.len(), now);
+                    }
+                    Event::Pass => {
+                        world.clock += 50_000;
+                        now += 50 * MS;
                     }
                     _ => {}
                 }
-                if let Some(until) = settled.until(now) {
-                    let first = open.iter().flat_map(|(_, jobs)| jobs).min();
-                    prop_assert!(first.is_none_or(|at| Micros(*at) > until), "{:?} is on its way behind {:?}", first, until);
+                if let Some(until) = world.settled.until(now) {
+                    let first = world.open.iter().flat_map(|(_, jobs)| jobs).min();
+                    prop_assert!(first.is_none_or(|at| Micros(*at) > until), "{first:?} is on its way behind {until:?}");
                 }
             }
+            while let Some((_, jobs)) = world.open.pop() {
+                world.ready.extend(jobs);
+            }
+            while !world.under_way.is_empty() {
+                world.answer(0, now);
+            }
+            for _ in 0..10 {
+                world.clock += 10;
+                world.look(false, false, now);
+                world.answer(0, now);
+            }
+            prop_assert_eq!(world.settled.behind(None), Behind::Nothing);
+            prop_assert!(world.ready.is_empty(), "nobody looks for {:?}: {world:?}", world.ready);
         }
+    }
+
+    fn seen(clock: i64, xid: i64, oldest: i64) -> (Micros, Option<Seen>) {
+        (Micros(clock), Some(Seen { xid, oldest }))
     }
 
     #[test]
     fn what_others_were_at_is_settled_when_they_are_done() {
         let (mut settled, now) = (Settled::default(), Instant::now());
         assert_eq!(settled.until(now), None, "nothing is known yet");
-        settled.answered(None, seen(1000, 10, 8), now);
+        settled.answered(seen(1000, 10, 8), false, now);
         assert_eq!(settled.until(now), None, "somebody is at it");
-        settled.answered(None, seen(2000, 12, 9), now);
+        settled.answered(seen(2000, 12, 9), false, now);
         assert_eq!(settled.until(now), None, "and somebody else");
-        settled.answered(None, seen(3000, 14, 11), now);
-        assert_eq!(settled.until(now), Some(Micros(1000)));
-        settled.answered(None, seen(4000, 16, 16), now);
-        assert_eq!(settled.until(now), Some(Micros(4000)), "nobody but itself");
+        settled.answered(seen(3000, 14, 11), false, now);
+        assert_eq!(settled.until(now), Some(Micros(999)));
+        settled.answered(seen(4000, 16, 16), false, now);
+        assert_eq!(settled.until(now), Some(Micros(3999)), "nobody but itself");
+        settled.failed();
+        assert_eq!(settled.until(now), None, "that may be another server");
     }
 
     #[test]
     fn it_means_nothing_when_it_was_long_ago() {
         let (mut settled, mut now) = (Settled::default(), Instant::now());
         let ms = |n: i64| n * 1000;
-        settled.answered(None, seen(ms(1), 10, 10), now);
-        settled.answered(None, seen(ms(30), 12, 11), now);
-        assert_eq!(settled.until(now), Some(Micros(ms(1))));
-        settled.answered(None, seen(ms(50), 14, 11), now);
+        settled.answered(seen(ms(1), 10, 10), false, now);
+        settled.answered(seen(ms(30), 12, 11), false, now);
+        assert_eq!(settled.until(now), Some(Micros(ms(1) - 1)));
+        settled.answered(seen(ms(50), 14, 11), false, now);
         assert_eq!(settled.until(now), None, "a transaction takes long");
-        settled.answered(None, seen(ms(60), 16, 16), now);
-        assert_eq!(settled.until(now), Some(Micros(ms(60))));
+        settled.answered(seen(ms(60), 16, 16), false, now);
+        assert_eq!(settled.until(now), Some(Micros(ms(60) - 1)));
+        settled.answered(seen(ms(59), 15, 11), false, now);
+        assert_eq!(settled.until(now), Some(Micros(ms(60) - 1)), "a late one");
         now += RECENT;
         assert_eq!(settled.until(now), None, "nobody has asked for a while");
-        settled.answered(None, seen(ms(5), 18, 17), now);
+        settled.answered(seen(ms(5), 18, 11), false, now);
         assert_eq!(settled.until(now), None, "the clock was set back");
         for n in 0..200 {
-            settled.answered(None, seen(ms(6), 20 + n, 17), now);
+            settled.answered(seen(ms(6), 20 + n, 11), false, now);
         }
         assert_eq!(settled.marks.len(), MARKS_MAX, "it does not grow for ever");
     }
 
     #[test]
-    fn who_went_further_looks_back_once() {
+    fn who_left_something_behind_looks_back_when_all_of_it_is_there() {
         let (mut settled, now) = (Settled::default(), Instant::now());
-        assert!(!settled.must_look_back());
-        settled.answered(Some(Micros(1)), None, now);
-        assert!(!settled.must_look_back(), "it took only what was settled");
-        settled.answered(None, None, now);
-        settled.answered(Some(Micros(1)), None, now);
-        assert!(settled.must_look_back());
-        assert!(!settled.must_look_back(), "it has just been asked");
+        let at = |n| Some(Micros(n));
+        settled.answered((Micros(3), None), true, now);
+        assert_eq!(
+            settled.behind(None),
+            Behind::Nothing,
+            "it took only what was settled"
+        );
+        settled.answered((Micros(5), None), false, now);
+        settled.answered((Micros(4), None), false, now);
+        assert_eq!(settled.behind(at(4)), Behind::Soon);
+        assert_eq!(settled.behind(at(5)), Behind::Something);
+        assert_eq!(settled.behind(None), Behind::Something, "nobody knows when");
+        settled.looked_back(Micros(4));
+        assert_eq!(settled.behind(at(5)), Behind::Something, "not far enough");
+        settled.looked_back(Micros(5));
+        assert_eq!(settled.behind(at(5)), Behind::Nothing);
     }
 
     #[test]
     fn after_the_end_it_pauses_and_then_loses_patience() {
         let (mut settled, mut now) = (Settled::default(), Instant::now());
-        settled.brought(false, false, now);
-        assert_eq!((settled.pause(), settled.is_patient(now)), (None, false));
-        settled.brought(false, true, now);
-        assert_eq!(
-            (settled.pause(), settled.is_patient(now)),
-            (Some(PAUSE), true)
+        let mut pauses = |what: &[Found], after: Duration| {
+            now += after;
+            for what in what {
+                settled.found(*what, now);
+            }
+            settled.pause(now).is_some()
+        };
+        use Found::{Enough, Few, NotAll, Nothing};
+        assert!(!pauses(&[], MS));
+        assert!(!pauses(&[NotAll], MS));
+        assert!(pauses(&[Enough], MS));
+        assert!(pauses(&[Nothing], MS));
+        assert!(pauses(&[Nothing], PATIENCE - MS));
+        assert!(!pauses(&[Nothing], MS), "nothing for that long");
+        assert!(pauses(&[Enough, Few], MS), "there are some again");
+        assert!(
+            !pauses(&[Few], PATIENCE_WITH_FEW),
+            "they need not wait for more"
         );
-        now += PATIENCE - MS;
-        settled.brought(true, true, now);
-        assert!(settled.is_patient(now));
-        now += MS;
-        settled.brought(true, true, now);
-        assert!(!settled.is_patient(now), "next to nothing for that long");
-        settled.brought(false, true, now);
-        assert!(settled.is_patient(now), "there are some again");
+        assert!(!pauses(&[Few, NotAll], MS));
+        assert!(pauses(&[Enough], MS));
+        assert!(!pauses(&[], PATIENCE), "it has done something else since");
     }
 }

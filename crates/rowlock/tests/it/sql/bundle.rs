@@ -192,6 +192,7 @@ async fn what_is_not_like_most_is_left_to_the_claim() {
     put(pg, 9).await;
     let (jobs, end) = bundle(pg, 200, TOKEN).await;
     assert!(jobs.is_empty() && end.contains("\"few\": true"), "{end}");
+    assert_eq!(said(&end, "left"), 9);
     put(pg, 1).await;
     assert_eq!(bundle(pg, 200, TOKEN).await.0.len(), 10);
     assert_eq!(number(pg, "select count(*) from rowlock.bundle").await, 1);
@@ -252,9 +253,9 @@ async fn a_bundle_says_who_may_still_have_been_at_it() {
     assert!(is(pg, &due).await, "they were due before the first claim");
 }
 
-/// Whoever takes the time first may be passed over in between.
+/// A producer has its number before it asks for the time, and a claim after that: so who comes in with an earlier time than the claim's has a lower number.
 #[tokio::test]
-async fn jobs_get_their_time_in_a_transaction_that_has_its_number() {
+async fn producers_ask_for_the_time_when_they_have_their_numbers_and_claims_before() {
     let own = installed().await;
     let pg = &own.pg;
     run(
@@ -263,21 +264,29 @@ async fn jobs_get_their_time_in_a_transaction_that_has_its_number() {
            raise notice 'asked %', pg_current_xact_id_if_assigned() is not null; return clock_timestamp(); end $$",
     )
     .await;
-    for how in [
-        "rowlock.stamp()",
-        "rowlock.enqueue('k', '{}')",
-        "rowlock.enqueue_plain('default', 'k', '{}', 0)",
-        "rowlock.enqueue_batch('default', '{k}', '{\"{}\"}')",
-        "rowlock.enqueue_many('[{\"kind\": \"k\"}]')",
-        "rowlock.fail('default', '{1}', '{1}', '{x}')",
-        "rowlock.snooze('default', '{1}', '{1}', '{0}')",
+    run(
+        pg,
+        "select rowlock.set_queue('default', '{\"retention\": \"0\"}')",
+    )
+    .await;
+    for (how, has_number) in [
+        ("rowlock.claim_bundle('default', 100, 7, 77)", false),
+        ("rowlock.stamp()", true),
+        ("rowlock.enqueue('k', '{}')", true),
+        ("rowlock.enqueue_plain('default', 'k', '{}', 0)", true),
+        ("rowlock.enqueue_batch('default', '{k}', '{\"{}\"}')", true),
+        ("rowlock.enqueue_many('[{\"kind\": \"k\"}]')", true),
+        ("rowlock.fail('default', '{1}', '{1}', '{x}')", true),
+        ("rowlock.snooze('default', '{1}', '{1}', '{0}')", true),
+        ("rowlock.redrive('default')", true),
+        ("rowlock.replay('default', '-infinity')", true),
     ] {
         let mut session = Session::open(own.db.url()).await;
         run(&session.pg, &format!("select {how}")).await;
         let asked = session.notices();
         let first = asked.iter().find(|notice| notice.contains("asked"));
         assert!(
-            first.is_some_and(|n| n.contains("asked t")),
+            first.is_some_and(|n| n.contains("asked t") == has_number),
             "{how}: {asked:?}"
         );
     }
@@ -701,9 +710,11 @@ async fn a_lock_that_is_over_keeps_nobody_from_a_bundle() {
     run(&other, lock).await;
     let (jobs, end) = bundle(pg, 50, TOKEN).await;
     assert!(jobs.is_empty() && end.contains("\"few\": false"), "{end}");
+    assert_eq!(said(&end, "left"), 50);
     run(&other, "rollback").await;
     let (jobs, end) = bundle(pg, 50, TOKEN).await;
     assert_eq!(jobs.len(), 50, "{end}");
+    assert_eq!(said(&end, "left"), 0);
     assert!(untouched(pg, &jobs, &end).await);
     assert_eq!(left(pg).await, 0);
 }
