@@ -161,6 +161,13 @@ impl Core {
         self.worker.load(Relaxed)
     }
 
+    /// How long leases last, if it is not as the queues say.
+    pub(super) fn lease_ms(&self) -> Option<i32> {
+        self.config
+            .lease
+            .map(|lease| i32::try_from(lease.as_millis()).unwrap_or(i32::MAX))
+    }
+
     pub(super) fn lane(&self, n: usize) -> Arc<Lane> {
         lock(&self.lanes).all[n].clone()
     }

@@ -6,7 +6,6 @@
 
 mod ack;
 mod answer;
-mod ask;
 mod attempt;
 mod bell;
 mod builder;
@@ -35,6 +34,7 @@ mod spare;
 mod stop;
 mod sweep;
 mod telemetry;
+mod token;
 mod wake;
 
 use std::sync::Arc;

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use tokio_postgres::types::Type;
 
 use super::answer::Answer;
-use super::ask::random_token;
 use super::core::{Core, lock};
 use super::intake::Taken;
 use super::lane::Lane;
 use super::run::fill_slots;
 use super::spare::Spare;
+use super::token::random_token;
 use crate::db::Link;
 use crate::error::Result;
 

@@ -13,14 +13,16 @@ use tokio::sync::futures::Notified;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::bundle::{Bundling, MOST};
-use super::core::{Core, NO_LANE, lock};
-use super::cursor::Cursor;
-use super::lane::Lane;
-use super::slots::{Ticket, Wanted};
-use super::spare::SpareLink;
+use super::room::Room;
 use crate::db::{Link, Micros, Param};
 use crate::error::Result;
+use crate::worker::bundle::MOST;
+use crate::worker::core::{Core, NO_LANE, lock};
+use crate::worker::cursor::Cursor;
+use crate::worker::lane::Lane;
+use crate::worker::slots::{Ticket, Wanted};
+use crate::worker::spare::SpareLink;
+use crate::worker::token::random_token;
 
 /// Queues in one claim statement; more of them are asked in turn.
 const LANES_PER_CLAIM: usize = 64;
@@ -73,16 +75,6 @@ impl Hand<'_> {
             Hand::Spare(link) => link,
         }
     }
-}
-
-/// Room for more jobs, which a claim may count on.
-pub(super) struct Room {
-    pub(super) ticket: Ticket,
-    pub(super) wanted: Wanted,
-    /// Whether all that is held then is expected to be over in a moment.
-    pub(super) quick: bool,
-    /// Whether so many are over in a second that it pays to claim only what is settled.
-    pub(super) torrent: bool,
 }
 
 /// What is said of each queue in a claim.
@@ -161,16 +153,6 @@ impl Core {
             }
             .boxed(),
         }
-    }
-
-    /// Whether a claim may ask for a bundle: of one queue only, and where jobs are over in a moment.
-    pub(super) fn may_bundle(&self, room: &Room, bundling: &Bundling) -> bool {
-        let [(lane, _)] = room.wanted.lanes[..] else {
-            return false;
-        };
-        room.quick
-            && bundling.is_worth_a_try(room.wanted.total, Instant::now())
-            && lock(&self.lane(lane).cursor).may_follow()
     }
 
     /// Asks for a bundle of the one queue that there is room for.
@@ -359,21 +341,4 @@ pub(super) async fn first_answer<'a>(
     })
     .await;
     (under_way.remove(n), rows)
-}
-
-/// 62 random bits, never 0.
-pub(super) fn random_token() -> i64 {
-    (rand::random::<i64>() & (i64::MAX >> 1)) | 1
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tokens_are_positive_and_never_zero() {
-        for _ in 0..1000 {
-            assert!(random_token() > 0);
-        }
-    }
 }

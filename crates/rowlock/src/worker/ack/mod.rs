@@ -5,22 +5,21 @@
 //! kept until the database has answered it: a broken connection costs a repetition, and the fence makes that harmless. One bad item
 //! never blocks the others.
 
+mod call;
+
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, join_all};
 use tokio::sync::Notify;
-use tokio_postgres::types::Type;
 
+use self::call::Answer;
 use super::attempt::Attempt;
 use super::core::{Core, lock};
 use super::outcome::Outcome;
 use super::telemetry::AckMeters;
-use crate::db::{Link, Place, RawJson};
-use crate::error::{Error, Result};
-use crate::job::whole_ms;
-use crate::validate;
+use crate::db::Link;
 
 /// With so many unsent, no more jobs are claimed: they would only pile up.
 pub(super) const UNSENT_MAX: usize = 5_000;
@@ -30,8 +29,6 @@ const BATCH_MAX: usize = 1000;
 const BUSY_AGAIN: Duration = Duration::from_millis(50);
 /// After an error that is neither the connection's nor the data's.
 const ERROR_AGAIN: Duration = Duration::from_secs(1);
-
-const NOT_COMMITTED: &str = "the handler completed the job in a transaction that was not committed";
 
 /// What is to become of a claimed job.
 pub(super) enum Verdict {
@@ -220,150 +217,6 @@ impl Core {
         })
     }
 
-    async fn call(&self, link: &Link, verb: Verb, acks: &[Ack]) -> Result<Answer> {
-        let mut places: Option<Vec<Place>> = None;
-        if verb == Verb::Complete {
-            match self.complete_untouched(link, acks).await? {
-                Untouched::Done => return Ok(Answer::default()),
-                // A delete that was undone leaves its sign in the rows: they have to be looked up.
-                Untouched::Undone => {}
-                Untouched::NotTried => {
-                    places = Some(acks.iter().map(|a| a.attempt.place()).collect());
-                }
-            }
-        }
-        let queue: &str = acks[0].attempt.queue();
-        let ids: Vec<i64> = acks.iter().map(|a| a.attempt.id).collect();
-        let tokens: Vec<i64> = acks.iter().map(|a| a.attempt.origin.token).collect();
-        let (queue, ids, tokens) = (
-            (&queue as _, Type::TEXT),
-            (&ids as _, Type::INT8_ARRAY),
-            (&tokens as _, Type::INT8_ARRAY),
-        );
-        let rows = match verb {
-            Verb::Complete => {
-                let results: Vec<Option<RawJson<'_>>> = acks
-                    .iter()
-                    .map(|a| match &a.verdict {
-                        Verdict::Outcome(Outcome::Done(result)) => {
-                            result.as_deref().map(|r| RawJson(r.get()))
-                        }
-                        _ => None,
-                    })
-                    .collect();
-                let results = results.iter().any(Option::is_some).then_some(results);
-                let ran: Vec<Option<i32>> = acks
-                    .iter()
-                    .map(|a| {
-                        a.ran
-                            .map(|r| i32::try_from(r.as_millis()).unwrap_or(i32::MAX))
-                    })
-                    .collect();
-                self.rows(
-                    link,
-                    "complete jobs",
-                    "select lost, busy from rowlock.complete_batch($1, $2, $3, $4, $5, $6)",
-                    &[
-                        queue,
-                        ids,
-                        tokens,
-                        (&places, Type::TID_ARRAY),
-                        (&results, Type::JSONB_ARRAY),
-                        (&ran, Type::INT4_ARRAY),
-                    ],
-                )
-                .await?
-            }
-            Verb::Fail => {
-                let said: Vec<(String, Option<i64>, Option<&str>)> =
-                    acks.iter().map(|a| failure(&a.verdict)).collect();
-                let errors: Vec<&str> = said.iter().map(|s| &*s.0).collect();
-                let retry_ms: Vec<Option<i64>> = said.iter().map(|s| s.1).collect();
-                let fates: Vec<Option<&str>> = said.iter().map(|s| s.2).collect();
-                self.rows(
-                    link,
-                    "record failures",
-                    "select lost, busy from rowlock.fail($1, $2, $3, $4, $5, $6)",
-                    &[
-                        queue,
-                        ids,
-                        tokens,
-                        (&errors, Type::TEXT_ARRAY),
-                        (&retry_ms, Type::INT8_ARRAY),
-                        (&fates, Type::TEXT_ARRAY),
-                    ],
-                )
-                .await?
-            }
-            Verb::Snooze => {
-                let delays: Vec<i64> = acks
-                    .iter()
-                    .map(|a| match &a.verdict {
-                        Verdict::Outcome(Outcome::Snooze(d)) => within_a_year(*d),
-                        _ => 0,
-                    })
-                    .collect();
-                self.rows(
-                    link,
-                    "snooze jobs",
-                    "select lost, busy from rowlock.snooze($1, $2, $3, $4)",
-                    &[queue, ids, tokens, (&delays, Type::INT8_ARRAY)],
-                )
-                .await?
-            }
-            Verb::Release => {
-                self.rows(
-                    link,
-                    "give jobs back",
-                    "select lost, busy from rowlock.release($1, $2, $3)",
-                    &[queue, ids, tokens],
-                )
-                .await?
-            }
-        };
-        let row = rows.first().ok_or_else(|| Error::Closed {
-            doing: "read an acknowledgement's answer".into(),
-        })?;
-        Ok(Answer {
-            lost: row.get(0),
-            busy: row.get(1),
-        })
-    }
-
-    /// Completes jobs that nobody has touched since they were claimed, all or none: of those not even the ids have to be sent.
-    async fn complete_untouched(&self, link: &Link, acks: &[Ack]) -> Result<Untouched> {
-        let Some(runs) = Runs::of(acks) else {
-            return Ok(Untouched::NotTried);
-        };
-        let queue: &str = acks[0].attempt.queue();
-        let places: Vec<Place> = acks.iter().map(|a| a.attempt.place()).collect();
-        let closed = self.closed.take();
-        let answer = self
-            .rows(
-                link,
-                "complete jobs",
-                "select rowlock.complete_untouched($1, $2, $3, $4, $5, $6)",
-                &[
-                    (&queue, Type::TEXT),
-                    (&places, Type::TID_ARRAY),
-                    (&runs.lengths, Type::INT4_ARRAY),
-                    (&runs.tokens, Type::INT8_ARRAY),
-                    (&runs.marks, Type::INT8_ARRAY),
-                    (&closed, Type::INT8_ARRAY),
-                ],
-            )
-            .await;
-        let done = answer.map(|rows| rows.first().is_some_and(|row| row.get(0)));
-        if matches!(done, Ok(true)) {
-            return Ok(Untouched::Done);
-        }
-        self.closed.add(closed);
-        done?;
-        // Whatever becomes of the next try: this way is closed to them.
-        acks.iter().for_each(|a| a.attempt.touched());
-        Ok(Untouched::Undone)
-    }
-
     /// The database has answered: forget what is settled, keep what was busy.
     fn settle(&self, mut acks: Vec<Ack>, verb: Verb, answer: &Answer) -> Again {
         let mut busy = Vec::new();
@@ -392,64 +245,4 @@ impl Core {
             vec![(BUSY_AGAIN, busy)]
         }
     }
-}
-
-enum Untouched {
-    Done,
-    Undone,
-    NotTried,
-}
-
-/// Jobs in the order of their claims: how many of each, and its token and mark.
-struct Runs {
-    lengths: Vec<i32>,
-    tokens: Vec<i64>,
-    marks: Vec<i64>,
-}
-
-impl Runs {
-    /// `None` if any of them was touched since.
-    fn of(acks: &[Ack]) -> Option<Self> {
-        let (mut lengths, mut tokens, mut marks) = (Vec::new(), Vec::new(), Vec::new());
-        for run in acks.chunk_by(|a, b| a.attempt.origin.token == b.attempt.origin.token) {
-            let mark = run[0].attempt.mark()?;
-            if run.iter().any(|ack| ack.attempt.mark() != Some(mark)) {
-                return None;
-            }
-            lengths.push(i32::try_from(run.len()).ok()?);
-            tokens.push(run[0].attempt.origin.token);
-            marks.push(mark);
-        }
-        Some(Self {
-            lengths,
-            tokens,
-            marks,
-        })
-    }
-}
-
-#[derive(Default)]
-struct Answer {
-    lost: Vec<i64>,
-    busy: Vec<i64>,
-}
-
-/// What `rowlock.fail` is told: the error, when to try again, and the fate.
-fn failure(verdict: &Verdict) -> (String, Option<i64>, Option<&'static str>) {
-    match verdict {
-        Verdict::Outcome(Outcome::Retry { error, after }) => {
-            (validate::storable(error), after.map(within_a_year), None)
-        }
-        Verdict::Outcome(Outcome::Cancel(reason)) => {
-            (validate::storable(reason), None, Some("cancelled"))
-        }
-        Verdict::Outcome(Outcome::Dead(error)) => {
-            (validate::storable(error), None, Some("refused"))
-        }
-        _ => (NOT_COMMITTED.into(), None, None),
-    }
-}
-
-fn within_a_year(d: Duration) -> i64 {
-    whole_ms(d).min(365 * 86_400 * 1000)
 }
