@@ -91,6 +91,7 @@ create or replace function rowlock.finish_done(
   set enable_indexscan = off
   set enable_seqscan = off
   set enable_bitmapscan = off
+  set enable_hashjoin = on -- the caller's settings reach to here, and something has to be on
   set enable_nestloop = off
   set enable_mergejoin = off
   set jit = off

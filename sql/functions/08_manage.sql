@@ -246,7 +246,7 @@ create or replace function rowlock.retry(ids bigint[]) returns table (id bigint,
 as $$
 #variable_conflict use_column
 declare
-  v_now    timestamptz := rowlock.clock();
+  v_now    timestamptz := rowlock.stamp();
   v_left   bigint[];
   v_mine   bigint[];
   v_each   record;

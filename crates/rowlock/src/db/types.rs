@@ -66,6 +66,14 @@ impl Micros {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(other.0)).unwrap_or(0))
     }
 
+    /// So long before.
+    pub(crate) fn before(self, by: Duration) -> Self {
+        Self(
+            self.0
+                .saturating_sub(i64::try_from(by.as_micros()).unwrap_or(i64::MAX)),
+        )
+    }
+
     /// `None` for the infinities and for years that only Postgres knows.
     pub(crate) fn to_timestamp(self) -> Option<Timestamp> {
         Timestamp::from_microsecond(self.0.checked_add(EPOCH_SHIFT)?).ok()

@@ -10,6 +10,8 @@ pub(crate) const PRIORITIES: usize = 9;
 pub(crate) type Position = (Micros, i64);
 
 const START: Position = (Micros::NEG_INFINITY, 0);
+/// Nobody is so far ahead of the database's clock unless that was set back.
+const SET_BACK: Duration = Duration::from_secs(1);
 
 /// The last `(run_at, id)` seen in each priority of one queue.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,9 +87,19 @@ impl Cursor {
         self.seen[Self::place(0)] >= place
     }
 
-    /// The database answered at this time. Its clock may have been set back.
+    /// When what it has seen last was due, in the priority in which workers follow each other.
+    pub(crate) fn stands_at(&self) -> Micros {
+        self.seen[Self::place(0)].0
+    }
+
+    /// The database answered at this time. Its clock may have been set back: then a place that lies ahead means nothing.
     pub(crate) fn answered(&mut self, clock: Micros) {
         self.clock = clock;
+        // Of two claims under way the first may be answered last, but not by so much.
+        let ahead = |at: Micros| at.since(clock) >= SET_BACK;
+        for mine in self.seen.iter_mut().filter(|(at, _)| ahead(*at)) {
+            *mine = (clock, START.1);
+        }
     }
 
     /// Whether all that it saw was due longer ago than this: whoever looks so far back begins where it is anyway.
@@ -142,6 +154,17 @@ mod tests {
             cursor.rewound(a.0, b.1, b.2);
             prop_assert_eq!(cursor.seen[Cursor::place(a.0)], (a.1, a.2).min((b.1, b.2)));
         }
+    }
+
+    #[test]
+    fn a_place_ahead_of_the_clock_means_nothing() {
+        let mut cursor = Cursor::default();
+        cursor.claimed(0, Micros(60_000_000), 7);
+        cursor.answered(Micros(59_999_000));
+        assert_eq!(cursor.stands_at(), Micros(60_000_000), "of two claims");
+        cursor.answered(Micros(30_000_000));
+        assert_eq!(cursor.stands_at(), Micros(30_000_000), "set back");
+        assert_eq!(cursor.seen[0], START, "others stay");
     }
 
     #[test]

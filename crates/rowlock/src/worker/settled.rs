@@ -12,6 +12,10 @@ use crate::db::Micros;
 
 /// When what is settled lies so far back, some transaction takes long: then claims go on without it, and look back.
 pub(super) const RECENT: Duration = Duration::from_millis(40);
+/// So much has to be settled of what claims may have left behind before somebody looks back for it, unless it is all.
+const WORTH_IT: Duration = Duration::from_millis(50);
+/// A claim looks a little later than it is sent.
+const ON_ITS_WAY: Duration = Duration::from_millis(10);
 /// Claims that were answered and are not settled yet. There are a few; more only while some transaction takes long.
 const MARKS_MAX: usize = 64;
 /// A claim that has come to the end of what is settled is followed by the next after this time…
@@ -51,6 +55,15 @@ pub(super) enum Behind {
     Something,
 }
 
+/// What claims may have left behind, and nobody has looked for since.
+#[derive(Debug, Clone, Copy)]
+struct Gap {
+    /// Nothing that was due by then. `None`: nobody knows.
+    after: Option<Micros>,
+    /// The last of them read the clock then.
+    to: Micros,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Settled {
     /// When claims looked at the clock, and their transactions, which came after.
@@ -59,22 +72,21 @@ pub(super) struct Settled {
     until: Option<Micros>,
     /// The database's time when it last answered, and ours.
     heard: Option<(Micros, Instant)>,
-    /// A claim that read the clock then may have left something behind, and nobody has looked back since.
-    gap: Option<Micros>,
+    gap: Option<Gap>,
     /// Since when claims have found nothing or a few, and which.
     short: Option<(Instant, Found)>,
 }
 
 impl Settled {
-    /// A claim was answered that read the clock then. `clean`: it leaves nothing behind.
+    /// A claim was answered that read the clock then. `left`: it may have left something behind, though nothing that was due by this time.
     pub(super) fn answered(
         &mut self,
         (clock, seen): (Micros, Option<Seen>),
-        clean: bool,
+        left: Option<Option<Micros>>,
         now: Instant,
     ) {
-        if !clean {
-            self.gap = self.gap.max(Some(clock));
+        if let Some(after) = left {
+            self.widen(after, clock);
         }
         let Some(seen) = seen else {
             return;
@@ -95,6 +107,21 @@ impl Settled {
         }
     }
 
+    fn widen(&mut self, after: Option<Micros>, clock: Micros) {
+        let gap = self.gap.unwrap_or(Gap { after, to: clock });
+        // Where the clock was set back, what lay ahead does so no more.
+        let ahead = gap.to.since(clock) >= RECENT;
+        self.gap = Some(Gap {
+            after: gap.after.min(after),
+            to: if ahead { clock } else { gap.to.max(clock) },
+        });
+    }
+
+    /// All that was due by then is committed, however long ago that was.
+    pub(super) fn last(&self) -> Option<Micros> {
+        self.until
+    }
+
     /// A claim failed. Whoever answers next may be another server, with other transactions.
     pub(super) fn failed(&mut self) {
         self.marks.clear();
@@ -112,16 +139,40 @@ impl Settled {
 
     /// Whether a claim that goes so far should look back.
     pub(super) fn behind(&self, until: Option<Micros>) -> Behind {
-        match (self.gap, until) {
-            (None, _) => Behind::Nothing,
-            (Some(gap), Some(until)) if until < gap => Behind::Soon,
-            _ => Behind::Something,
+        let (Some(gap), Some(until)) = (self.gap, until) else {
+            return match self.gap {
+                None => Behind::Nothing,
+                Some(_) => Behind::Something,
+            };
+        };
+        let all = until >= gap.to;
+        let much = |after: Micros| until.since(after) >= WORTH_IT;
+        if all || gap.after.is_none_or(much) {
+            Behind::Something
+        } else {
+            Behind::Soon
         }
     }
 
-    /// A claim that went so far has looked back, and has taken all there was.
-    pub(super) fn looked_back(&mut self, until: Micros) {
-        self.gap = self.gap.filter(|gap| until < *gap);
+    /// How far back that is, for a claim that is sent now; `None`: further than anybody knows.
+    pub(super) fn reach(&self, now: Instant) -> Option<Duration> {
+        let (clock, at) = self.heard?;
+        let after = self.gap?.after?;
+        Some(clock.since(after) + now.duration_since(at) + ON_ITS_WAY)
+    }
+
+    /// A claim that went so far has looked back, from that time on or (`None`) as far as anybody does, and has taken all there was.
+    pub(super) fn looked_back(&mut self, from: Option<Micros>, until: Micros) {
+        let Some(gap) = self.gap else {
+            return;
+        };
+        let reached = from.is_none_or(|from| gap.after.is_some_and(|after| from <= after));
+        if reached {
+            self.gap = (until < gap.to).then_some(Gap {
+                after: Some(until),
+                to: gap.to,
+            });
+        }
     }
 
     /// What the last claim found.
@@ -181,7 +232,7 @@ mod tests {
             30 => (0usize..2).prop_map(Event::Answer),
             1 => Just(Event::Pass),
         ];
-        proptest::collection::vec(event, 0..200)
+        proptest::collection::vec(event, 0..150)
     }
 
     /// A claim that has looked.
@@ -190,7 +241,10 @@ mod tests {
         clock: i64,
         seen: Seen,
         until: Option<Micros>,
-        looks_back: bool,
+        /// By then nothing was left.
+        last: Option<Micros>,
+        /// From when on, if it looks back.
+        looks_back: Option<Micros>,
         took_all: bool,
     }
 
@@ -212,15 +266,26 @@ mod tests {
     impl World {
         fn look(&mut self, all_the_way: bool, locked: bool, now: Instant) {
             let until = self.settled.until(now).filter(|_| !all_the_way);
-            // Not each time.
-            let looks_back = self.xid % 2 == 0 && self.settled.behind(until) == Behind::Something;
+            // Not each time; and no further than is said.
+            let looks_back = (self.xid % 2 == 0 && self.settled.behind(until) == Behind::Something)
+                .then(|| {
+                    let reach = self.settled.reach(now).unwrap_or(1000 * MS);
+                    Micros(
+                        self.clock
+                            - if until.is_some() {
+                                reach.as_micros() as i64
+                            } else {
+                                50_000
+                            },
+                    )
+                });
             let (clock, xid) = (self.clock, self.xid);
             self.xid += 1;
             let claims = self.under_way.iter().map(|c| c.seen.xid);
             let running = self.open.iter().map(|(xid, _)| *xid).chain(claims);
             let oldest = running.min().unwrap_or(xid);
             let end = until.map_or(clock, |until| until.0);
-            let from = if looks_back { 0 } else { self.stop };
+            let from = looks_back.map_or(self.stop, |from| self.stop.min(from.0 - 1));
             let (mut took_all, last) = (
                 true,
                 self.ready.iter().copied().filter(|at| *at <= end).max(),
@@ -237,6 +302,8 @@ mod tests {
                 clock,
                 seen,
                 until,
+                // What is locked is left, though it is settled.
+                last: self.settled.last().map(|last| last.min(Micros(from))),
                 looks_back,
                 took_all,
             });
@@ -244,13 +311,16 @@ mod tests {
 
         fn answer(&mut self, n: usize, now: Instant) {
             let claim = self.under_way.remove(n);
-            let is_bundle = !claim.looks_back;
+            let is_bundle = claim.looks_back.is_none();
             let clean = claim.until.is_some() && claim.took_all;
             let seen = Some(claim.seen).filter(|_| is_bundle);
+            let left = (!clean).then_some(claim.last);
             self.settled
-                .answered((Micros(claim.clock), seen), clean, now);
-            if let Some(until) = claim.until.filter(|_| claim.looks_back && claim.took_all) {
-                self.settled.looked_back(until);
+                .answered((Micros(claim.clock), seen), left, now);
+            if let (Some(until), Some(from), true) = (claim.until, claim.looks_back, claim.took_all)
+            {
+                let far = claim.clock - from.0 >= 1_000_000;
+                self.settled.looked_back((!far).then_some(from), until);
             }
         }
     }
@@ -261,7 +331,8 @@ mod tests {
         fn nothing_is_left_behind(events in events()) {
             let (mut world, mut now) = (World { xid: 1, ..World::default() }, Instant::now());
             for event in events {
-                world.clock += 1;
+                world.clock += 1000;
+                now += MS;
                 match event {
                     Event::Begin => {
                         world.open.push((world.xid, Vec::new()));
@@ -300,7 +371,8 @@ mod tests {
                 world.answer(0, now);
             }
             for _ in 0..10 {
-                world.clock += 10;
+                world.clock += 10_000;
+                now += 10 * MS;
                 world.look(false, false, now);
                 world.answer(0, now);
             }
@@ -317,13 +389,13 @@ mod tests {
     fn what_others_were_at_is_settled_when_they_are_done() {
         let (mut settled, now) = (Settled::default(), Instant::now());
         assert_eq!(settled.until(now), None, "nothing is known yet");
-        settled.answered(seen(1000, 10, 8), false, now);
+        settled.answered(seen(1000, 10, 8), None, now);
         assert_eq!(settled.until(now), None, "somebody is at it");
-        settled.answered(seen(2000, 12, 9), false, now);
+        settled.answered(seen(2000, 12, 9), None, now);
         assert_eq!(settled.until(now), None, "and somebody else");
-        settled.answered(seen(3000, 14, 11), false, now);
+        settled.answered(seen(3000, 14, 11), None, now);
         assert_eq!(settled.until(now), Some(Micros(999)));
-        settled.answered(seen(4000, 16, 16), false, now);
+        settled.answered(seen(4000, 16, 16), None, now);
         assert_eq!(settled.until(now), Some(Micros(3999)), "nobody but itself");
         settled.failed();
         assert_eq!(settled.until(now), None, "that may be another server");
@@ -333,44 +405,89 @@ mod tests {
     fn it_means_nothing_when_it_was_long_ago() {
         let (mut settled, mut now) = (Settled::default(), Instant::now());
         let ms = |n: i64| n * 1000;
-        settled.answered(seen(ms(1), 10, 10), false, now);
-        settled.answered(seen(ms(30), 12, 11), false, now);
+        settled.answered(seen(ms(1), 10, 10), None, now);
+        settled.answered(seen(ms(30), 12, 11), None, now);
         assert_eq!(settled.until(now), Some(Micros(ms(1) - 1)));
-        settled.answered(seen(ms(50), 14, 11), false, now);
+        settled.answered(seen(ms(50), 14, 11), None, now);
         assert_eq!(settled.until(now), None, "a transaction takes long");
-        settled.answered(seen(ms(60), 16, 16), false, now);
+        settled.answered(seen(ms(60), 16, 16), None, now);
         assert_eq!(settled.until(now), Some(Micros(ms(60) - 1)));
-        settled.answered(seen(ms(59), 15, 11), false, now);
+        settled.answered(seen(ms(59), 15, 11), None, now);
         assert_eq!(settled.until(now), Some(Micros(ms(60) - 1)), "a late one");
         now += RECENT;
         assert_eq!(settled.until(now), None, "nobody has asked for a while");
-        settled.answered(seen(ms(5), 18, 11), false, now);
+        settled.answered(seen(ms(5), 18, 11), None, now);
         assert_eq!(settled.until(now), None, "the clock was set back");
         for n in 0..200 {
-            settled.answered(seen(ms(6), 20 + n, 11), false, now);
+            settled.answered(seen(ms(6), 20 + n, 11), None, now);
         }
         assert_eq!(settled.marks.len(), MARKS_MAX, "it does not grow for ever");
     }
 
+    /// A settled worker whose claim at 100 ms left something behind, sent when all until 90 ms was settled.
+    fn with_a_gap(now: Instant) -> Settled {
+        let mut settled = Settled::default();
+        settled.answered(seen(90_001, 10, 10), None, now);
+        assert_eq!(settled.last(), Some(Micros(90_000)));
+        settled.answered((Micros(100_000), None), Some(settled.last()), now);
+        settled
+    }
+
     #[test]
     fn who_left_something_behind_looks_back_when_all_of_it_is_there() {
-        let (mut settled, now) = (Settled::default(), Instant::now());
+        let now = Instant::now();
         let at = |n| Some(Micros(n));
-        settled.answered((Micros(3), None), true, now);
-        assert_eq!(
-            settled.behind(None),
-            Behind::Nothing,
-            "it took only what was settled"
-        );
-        settled.answered((Micros(5), None), false, now);
-        settled.answered((Micros(4), None), false, now);
-        assert_eq!(settled.behind(at(4)), Behind::Soon);
-        assert_eq!(settled.behind(at(5)), Behind::Something);
+        let mut settled = Settled::default();
+        settled.answered((Micros(3), None), None, now);
+        assert_eq!(settled.behind(None), Behind::Nothing, "it took all");
+        let mut settled = with_a_gap(now);
+        assert_eq!(settled.behind(at(99_999)), Behind::Soon);
+        assert_eq!(settled.behind(at(100_000)), Behind::Something);
         assert_eq!(settled.behind(None), Behind::Something, "nobody knows when");
-        settled.looked_back(Micros(4));
-        assert_eq!(settled.behind(at(5)), Behind::Something, "not far enough");
-        settled.looked_back(Micros(5));
-        assert_eq!(settled.behind(at(5)), Behind::Nothing);
+        settled.looked_back(at(50_000), Micros(99_999));
+        assert_eq!(
+            settled.behind(at(100_000)),
+            Behind::Something,
+            "not far enough"
+        );
+        settled.looked_back(at(50_000), Micros(100_000));
+        assert_eq!(settled.behind(at(100_000)), Behind::Nothing);
+    }
+
+    #[test]
+    fn a_look_back_that_does_not_reach_so_far_does_not_count() {
+        let now = Instant::now();
+        let mut settled = with_a_gap(now);
+        let reach = settled.reach(now + 20 * MS);
+        let since = Duration::from_micros(1) + 20 * MS;
+        assert_eq!(reach, Some(since + ON_ITS_WAY), "from 90 ms on");
+        settled.looked_back(Some(Micros(90_001)), Micros(100_000));
+        assert_eq!(settled.behind(Some(Micros(100_000))), Behind::Something);
+        settled.looked_back(None, Micros(100_000));
+        assert_eq!(settled.behind(None), Behind::Nothing, "as far as anybody");
+        settled.answered((Micros(200_000), None), Some(None), now);
+        assert_eq!(settled.reach(now), None, "nobody knows how far");
+    }
+
+    /// Where each claim meets jobs that are due since before they came in, the last of them is never settled.
+    #[test]
+    fn who_leaves_something_behind_each_time_looks_back_all_the_same() {
+        let now = Instant::now();
+        let mut settled = with_a_gap(now);
+        settled.answered((Micros(150_000), None), Some(Some(Micros(130_000))), now);
+        assert_eq!(settled.behind(Some(Micros(139_999))), Behind::Soon);
+        assert_eq!(settled.behind(Some(Micros(140_000))), Behind::Something);
+        settled.looked_back(Some(Micros(90_000)), Micros(140_000));
+        assert_eq!(settled.behind(Some(Micros(141_000))), Behind::Soon);
+        assert_eq!(settled.behind(Some(Micros(150_000))), Behind::Something);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_does_not_put_the_look_back_off() {
+        let now = Instant::now();
+        let mut settled = with_a_gap(now);
+        settled.answered((Micros(10_000), None), Some(None), now);
+        assert_eq!(settled.behind(Some(Micros(10_000))), Behind::Something);
     }
 
     #[test]

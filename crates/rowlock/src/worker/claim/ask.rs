@@ -43,6 +43,8 @@ pub(super) struct Asked<'a> {
     pub(super) bundle: bool,
     /// What was due later it leaves alone.
     pub(super) until: Option<Micros>,
+    /// What it may leave behind was due after this, if anybody knows: what was due before was settled when it was sent, and where it starts nobody had it locked.
+    pub(super) leaves_after: Option<Micros>,
     /// Whether all that was asked for could start at once.
     pub(super) all_start: bool,
     /// How many jobs it may bring.
@@ -136,6 +138,7 @@ impl Core {
             fresh: false,
             bundle: false,
             until,
+            leaves_after: None,
             all_start: wanted.all_start,
             want: wanted.total,
             ticket,
@@ -177,6 +180,7 @@ impl Core {
             fresh: false,
             bundle: true,
             until,
+            leaves_after: None,
             all_start: wanted.all_start,
             want,
             ticket,
@@ -224,6 +228,7 @@ impl Core {
             fresh: true,
             bundle: false,
             until: None,
+            leaves_after: None,
             all_start: true,
             want,
             ticket,
@@ -275,8 +280,12 @@ impl Core {
         };
         let next = self.ask(Hand::Own(link), room, asked.look_back, asked.until);
         // Who rang since the first of them is to be heard.
-        let rung = asked.rung;
-        Asked { rung, ..next }
+        let (rung, leaves_after) = (asked.rung, asked.leaves_after);
+        Asked {
+            rung,
+            leaves_after,
+            ..next
+        }
     }
 
     async fn send_claim(

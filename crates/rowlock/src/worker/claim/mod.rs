@@ -17,7 +17,7 @@ use super::answer::Answer;
 use super::bundle::{Bundling, MANY};
 use super::company::Company;
 use super::core::{Core, lock};
-use super::idle::Idle;
+use super::idle::{Idle, LOOK_FAR_BACK};
 use super::intake::Taken;
 use super::pace::Pace;
 use super::rings::{Noise, Rings};
@@ -201,10 +201,30 @@ impl<'a> Claims<'a> {
         let many = brought.jobs >= MANY || self.settled.pause(now).is_some();
         let bundle = many && look_back.is_zero() && self.core.may_bundle(&room, &self.bundling);
         let until = until.filter(|_| bundle || brought.more && !look_back.is_zero());
-        if bundle {
-            self.core.ask_bundle(Hand::Own(self.own), room, until)
+        self.ask(Hand::Own(self.own), room, bundle, look_back, until)
+    }
+
+    fn ask(
+        &self,
+        hand: Hand<'a>,
+        room: Room,
+        bundle: bool,
+        look_back: Duration,
+        until: Option<Micros>,
+    ) -> Asked<'a> {
+        let asked = if bundle {
+            self.core.ask_bundle(hand, room, until)
         } else {
-            self.core.ask(Hand::Own(self.own), room, look_back, until)
+            self.core.ask(hand, room, look_back, until)
+        };
+        let starts = asked
+            .from
+            .iter()
+            .map(|(_, cursor)| cursor.stands_at())
+            .min();
+        Asked {
+            leaves_after: self.settled.last().min(starts),
+            ..asked
         }
     }
 
@@ -227,11 +247,8 @@ impl<'a> Claims<'a> {
             room.wanted.all_start &= self.under_way.is_empty();
             let until = self.core.until(&room, &self.settled, &self.company);
             let look_back = self.look_back_in_flood(&room, until);
-            let asked = if look_back.is_zero() && self.core.may_bundle(&room, &self.bundling) {
-                self.core.ask_bundle(hand, room, until)
-            } else {
-                self.core.ask(hand, room, look_back, until)
-            };
+            let bundle = look_back.is_zero() && self.core.may_bundle(&room, &self.bundling);
+            let asked = self.ask(hand, room, bundle, look_back, until);
             self.under_way.push(on_its_way(asked));
         }
     }
@@ -241,7 +258,7 @@ impl<'a> Claims<'a> {
         if let Some(mut room) = self.core.room_now(&mut self.pace) {
             room.wanted.all_start = false;
             let look_back = self.idle.look_back(Instant::now());
-            let asked = self.core.ask(Hand::Own(self.own), room, look_back, None);
+            let asked = self.ask(Hand::Own(self.own), room, false, look_back, None);
             self.under_way.push(asked);
         }
         None
@@ -341,15 +358,20 @@ impl<'a> Claims<'a> {
 
     /// Notes what the claim has left behind, and whether it came to the end of what is settled.
     fn settle(&mut self, asked: &Asked<'a>, answer: &Answer, catch: Catch) {
-        // What has an earlier time than its own, more of its kind may have.
-        let took_all = catch.jobs == 0 || answer.left() == 0 && !answer.any_backdated();
+        // What has an earlier time than its own, more of its kind may have. And who took nothing may have told others to begin behind what it saw.
+        let took_all = answer.few() || answer.left() == 0 && !answer.any_backdated();
         let looked_back = !asked.look_back.is_zero() && !catch.all && !answer.more();
         let clean = asked.until.is_some() && (looked_back || asked.bundle && took_all);
         if let Some(seen) = answer.seen() {
-            self.settled.answered(seen, clean, Instant::now());
+            let left = (!clean).then_some(asked.leaves_after);
+            self.settled.answered(seen, left, Instant::now());
         }
-        if let Some(until) = asked.until.filter(|_| looked_back) {
-            self.settled.looked_back(until);
+        if let (Some(until), Some((clock, _))) =
+            (asked.until.filter(|_| looked_back), answer.seen())
+        {
+            let far = asked.look_back >= LOOK_FAR_BACK;
+            let from = (!far).then(|| clock.before(asked.look_back));
+            self.settled.looked_back(from, until);
         }
         let not_all = asked.until.is_none() || catch.all || catch.no_bundle;
         let found = match catch.jobs {

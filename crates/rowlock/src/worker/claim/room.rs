@@ -97,7 +97,14 @@ impl Core {
         if room.wanted.lanes.iter().all(|(lane, _)| is_behind(*lane)) {
             return Duration::ZERO;
         }
-        idle.look_back_in_flood(Instant::now(), settled.behind(until))
+        let now = Instant::now();
+        let look_back = idle.look_back_in_flood(now, settled.behind(until));
+        if look_back.is_zero() || until.is_none() {
+            return look_back;
+        }
+        // As far as something may have been left behind, or further.
+        let reach = settled.reach(now).unwrap_or(LOOK_FAR_BACK);
+        look_back.max(reach).min(LOOK_FAR_BACK)
     }
 
     /// How far the next claim is to go in a torrent. All the way beside other workers, who may go further and leave something behind; with several queues, where each would
