@@ -11,12 +11,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use rowlock::{Client, ConnInfo, Worker};
+use rowlock::{Client, ConnInfo, Worker, WorkerHandle};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use super::ledger::Ledger;
+use super::patience::{self, PATIENCE};
 use super::stage::{QUEUE, SCHEMA, Stage, counting};
 use super::{cpu, signals};
 
@@ -25,6 +26,11 @@ const MARK: &str = "ROWLOCK_BENCH_WORKER_PROCESS";
 
 /// How often the memory of a process is looked at.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// How often a process says how far it is.
+const TELL: Duration = Duration::from_secs(1);
+/// A process that says nothing for so long is frozen: one that only gets no further ends by itself before that, and says why.
+const SILENCE: Duration = PATIENCE.saturating_add(Duration::from_secs(30));
 
 /// What a process is told.
 #[derive(Serialize, Deserialize)]
@@ -65,7 +71,10 @@ pub(super) async fn be_one() -> anyhow::Result<()> {
     say("ready")?;
     heard().await?;
     let before = cpu::client_us();
-    worker.drained().await;
+    tokio::select! {
+        drained = patience::drained(&worker) => drained?,
+        never = tell_how_far(&worker) => never?,
+    }
     let cpu_us = cpu::client_us() - before;
     let last_us = signals.last_answer().map(|at| {
         let ago = at.elapsed();
@@ -89,6 +98,14 @@ pub(super) async fn be_one() -> anyhow::Result<()> {
         strays,
     };
     say(&serde_json::to_string(&did)?)
+}
+
+/// Says every second how many jobs were handled, so that whoever waits knows that this process is alive.
+async fn tell_how_far(worker: &WorkerHandle) -> anyhow::Result<()> {
+    loop {
+        tokio::time::sleep(TELL).await;
+        say(&worker.handled().to_string())?;
+    }
 }
 
 async fn heard() -> anyhow::Result<String> {
@@ -144,13 +161,12 @@ impl Crew {
     /// Opens the queue, and waits until none finds anything more to do. Answers with the memory of the first.
     pub(super) async fn work(&mut self, stage: &Stage) -> anyhow::Result<Option<Memory>> {
         let looking = self.0.first().map(|hand| watch_memory(hand.pid));
-        stage.open().await?;
+        stage.resume().await?;
         for hand in &mut self.0 {
             hand.tell("go").await?;
         }
-        for hand in &mut self.0 {
-            hand.hear("drained").await?;
-        }
+        // All at once, so that none has to wait until it is heard.
+        futures_util::future::try_join_all(self.0.iter_mut().map(Hand::drained)).await?;
         match looking {
             Some((stop, looking)) => {
                 drop(stop);
@@ -232,8 +248,20 @@ impl Hand {
     }
 
     async fn line(&mut self) -> anyhow::Result<String> {
-        let line = self.output.next_line().await?;
-        line.context("a worker process has ended too early")
+        let line = tokio::time::timeout(SILENCE, self.output.next_line()).await;
+        let line = line.with_context(|| {
+            format!(
+                "a worker process says nothing any more, for {} s",
+                SILENCE.as_secs()
+            )
+        })?;
+        line?.context("a worker process has ended too early")
+    }
+
+    /// Waits until it finds nothing more to do. Until then it says how far it is.
+    async fn drained(&mut self) -> anyhow::Result<()> {
+        while self.line().await? != "drained" {}
+        Ok(())
     }
 
     async fn hear(&mut self, wanted: &str) -> anyhow::Result<()> {

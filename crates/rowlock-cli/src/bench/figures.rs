@@ -6,12 +6,16 @@ use std::collections::BTreeMap;
 pub(super) type Figures = BTreeMap<&'static str, f64>;
 
 /// Every name there is, and what it means. The guide lists them too.
-pub(super) const FIGURES: [(&str, &str); 47] = [
+pub(super) const FIGURES: [(&str, &str); 52] = [
     ("seconds", "from the start to the last durable answer"),
     ("per_second", "jobs in each second"),
     (
         "offered_per_second",
         "jobs that were offered in each second",
+    ),
+    (
+        "of_offered",
+        "share of that rate at which jobs were handled meanwhile",
     ),
     ("client_cpu_us", "CPU of this program for each job"),
     ("postgres_cpu_us", "CPU of the whole server for each job"),
@@ -29,6 +33,10 @@ pub(super) const FIGURES: [(&str, &str); 47] = [
     ("table_bytes_after", "the job table after"),
     ("index_bytes_before", "its indexes before"),
     ("index_bytes_after", "its indexes after"),
+    (
+        "history_bytes_before",
+        "the history with its indexes before",
+    ),
     ("history_bytes_after", "the history with its indexes after"),
     (
         "start_p50_ms",
@@ -46,11 +54,18 @@ pub(super) const FIGURES: [(&str, &str); 47] = [
     ("done_p99_ms", ""),
     ("done_p999_ms", ""),
     ("done_max_ms", ""),
-    ("claim_p50_ms", "one claim of 50 jobs"),
+    (
+        "claim_p50_ms",
+        "one claim of 50 jobs, as workers claim them",
+    ),
     ("claim_p90_ms", ""),
     ("claim_p99_ms", ""),
     ("claim_p999_ms", ""),
     ("claim_max_ms", ""),
+    (
+        "simple_claim_p50_ms",
+        "one claim of 50 jobs by rowlock.claim, the form for other languages",
+    ),
     (
         "first_start_ms",
         "the first job after the idle time, to its start",
@@ -78,11 +93,19 @@ pub(super) const FIGURES: [(&str, &str); 47] = [
         "share of a plain INSERT of the same row, or of jobs without the feature",
     ),
     (
+        "postgres_cpu_of_plain",
+        "CPU of Postgres for each job, against jobs without the feature",
+    ),
+    (
+        "wal_of_plain",
+        "write-ahead log for each job, against jobs without the feature",
+    ),
+    (
         "of_prepared",
         "share of the same transaction with a prepared INSERT",
     ),
     ("of_alone", "share of the same transaction without a job"),
-    ("of_possible", "share of what handlers and machine allow"),
+    ("of_possible", "share of what as many bare sleeps manage"),
     (
         "of_clean",
         "share of the same with nobody holding vacuum back",

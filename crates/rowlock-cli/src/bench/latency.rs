@@ -11,6 +11,7 @@ use super::ledger::Ledger;
 use super::meter::Meter;
 use super::report::Line;
 use super::waits::{Until, Waits};
+use super::watch;
 use crate::say;
 
 /// No idle queue takes so long, unless something is broken.
@@ -22,9 +23,11 @@ pub(super) async fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
     stage.clear(options.history).await?;
     let ledger = Arc::new(Ledger::timed(jobs));
     let worker = stage.worker(&ledger)?.start().await?;
+    let bar = watch::time("idle", options.idle);
     tokio::time::sleep(options.idle).await;
+    drop(bar);
 
-    let bar = super::watch::bar("one by one", jobs, {
+    let bar = watch::bar("one by one", jobs, {
         let worker = worker.clone();
         move || worker.handled()
     });

@@ -63,6 +63,7 @@ impl Meter {
             ("table_bytes_after", now.table_bytes),
             ("index_bytes_before", self.index_bytes),
             ("index_bytes_after", now.index_bytes),
+            ("history_bytes_before", self.history_bytes),
             ("history_bytes_after", now.history_bytes),
         ]);
         if let Some((end, begin)) = now.postgres_cpu_us.zip(self.postgres_cpu_us) {

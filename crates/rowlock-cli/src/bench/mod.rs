@@ -19,6 +19,7 @@ mod meter;
 mod mixed;
 mod offered;
 mod options;
+mod patience;
 mod pinned;
 mod processes;
 mod report;
@@ -32,10 +33,14 @@ mod watch;
 use crate::Global;
 use crate::exit::Exit;
 use crate::output::{self, Format};
+use crate::say;
 pub(crate) use options::Bench;
 use options::{Options, Scenario};
 use report::Report;
 use stage::Stage;
+
+/// Connections that scenarios open for themselves, where no option says how many.
+const CONNECTIONS_MAX: usize = 8;
 
 /// What a scenario needs.
 struct Session<'a> {
@@ -70,42 +75,56 @@ impl Bench {
         );
         let options = self.options()?;
         let place = self.report.as_deref().map(html::Place::take).transpose()?;
-        let stage = Stage::set(global, signals::hear()?, options.payload).await?;
+        let stage = Stage::set_up(global, signals::hear()?, options.payload).await?;
+        let mut report = Report::new(&stage, &options).await?;
+        output::aside(&format!("measuring {}", report.place.text()));
         let measured = tokio::select! {
-            measured = measure(&stage, &options, self.rounds) => measured,
+            measured = measure(&stage, &options, &mut report) => measured,
             () = crate::demo::interrupted() => Err(anyhow::anyhow!("interrupted")),
         };
         // Also when something went wrong: nothing of ours stays in somebody's database.
-        let struck = stage.strike().await;
-        let report = measured?;
-        struck?;
-        if let Some(place) = place {
-            place.write(&report)?;
-        }
-        match global.format() {
-            Format::Json => output::json(&report)?,
-            Format::Table => table::print(&report),
-        }
+        let taken_down = stage.take_down().await;
+        let measured = measured.map_err(|e| e.context(report.whereabouts()));
+        report.finish(measured.as_ref().err());
+        let shown = show(&report, place, global.format());
+        measured?;
+        shown?;
+        taken_down?;
         Ok(Exit::Success)
     }
 }
 
-async fn measure(stage: &Stage, options: &Options, rounds: u16) -> anyhow::Result<Report> {
-    let mut report = Report::new(stage).await?;
-    for _ in 0..rounds {
+/// What was measured, also if that is not all: hours must not be lost to what went wrong at the end. What was refused has nothing to show.
+fn show(report: &Report, place: Option<html::Place>, format: Format) -> anyhow::Result<()> {
+    if report.lines.is_empty() && report.failed.is_some() {
+        return Ok(());
+    }
+    let written = place.map_or(Ok(()), |place| place.write(report));
+    match format {
+        Format::Json => output::json(report)?,
+        Format::Table => table::print(report),
+    }
+    written
+}
+
+async fn measure(stage: &Stage, options: &Options, report: &mut Report) -> anyhow::Result<()> {
+    for scenario in &options.scenarios {
+        scenario.check_room(stage, options).await?;
+    }
+    for _ in 0..options.rounds {
         report.begin_round();
         for scenario in &options.scenarios {
+            report.begin_scenario(*scenario);
             let mut session = Session {
                 stage,
                 options,
-                report: &mut report,
+                report: &mut *report,
             };
             scenario.run(&mut session).await?;
         }
         report.end_round();
     }
-    report.finish();
-    Ok(report)
+    Ok(())
 }
 
 impl Scenario {
@@ -122,6 +141,33 @@ impl Scenario {
             Self::Mixed => mixed::run(session).await,
             Self::Features => features::run(session).await,
             Self::Idle => idle::run(session).await,
+        }
+    }
+
+    /// Fails unless the server lets in as many connections as it needs.
+    async fn check_room(self, stage: &Stage, options: &Options) -> anyhow::Result<()> {
+        let most = |numbers: &[usize]| numbers.iter().copied().max().unwrap_or_default();
+        match self {
+            Self::Enqueue => {
+                let producers = most(&options.producers);
+                let who = say::count(producers as u64, "producer");
+                let connections = producers.max(CONNECTIONS_MAX);
+                stage
+                    .has_room_beside(connections, &who, Some("--producers"))
+                    .await
+            }
+            Self::Processes => {
+                let processes = most(&options.processes);
+                stage.has_room_for(processes, "--processes").await
+            }
+            Self::Idle => {
+                let workers = usize::from(options.workers);
+                stage.has_room_for(workers, "--workers").await
+            }
+            _ => {
+                let who = format!("the scenario {}", self.name());
+                stage.has_room_beside(CONNECTIONS_MAX, &who, None).await
+            }
         }
     }
 }

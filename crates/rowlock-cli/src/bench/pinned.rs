@@ -1,15 +1,25 @@
-//! Somebody holds vacuum back, the way Postgres queues die: a reader with an old snapshot, then a writer with an open transaction. A constant rate for
-//! a while, and a backlog worked off before and after as many jobs have left their dead rows behind.
+//! Somebody holds vacuum back, the way Postgres queues die: a reader with an old snapshot, or a writer with an open transaction. A constant rate for
+//! a while, and a backlog worked off before and after as many jobs have left their dead rows behind; each beside the same with nobody.
+//!
+//! Each round begins with another of the three. Who holds vacuum back does so from before the few seconds at the same rate that come before the time that counts (see `offered`).
 
 use super::Session;
 use super::offered;
-use super::report::{Line, Window};
+use super::report::{Line, Ratio};
 use super::stage::Stage;
 
 const WHO: [(Who, &str); 3] = [
     (Who::Nobody, "nobody"),
     (Who::Reader, "a reader"),
     (Who::Writer, "a writer"),
+];
+
+const RATE_OF_CLEAN: &[Ratio] = &[Ratio::new("of_clean", "per_second")];
+const WAIT_OF_CLEAN: &[Ratio] = &[
+    Ratio::new("start_p99_of_clean", "start_p99_ms"),
+    Ratio::of_worst("start_p99_worst_of_clean", "start_p99_ms"),
+    Ratio::new("postgres_cpu_of_clean", "postgres_cpu_us"),
+    Ratio::of_worst("postgres_cpu_worst_of_clean", "postgres_cpu_us"),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,43 +36,21 @@ pub(super) async fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
 
 async fn at_a_rate(session: &mut Session<'_>) -> anyhow::Result<()> {
     let (stage, options) = (session.stage, session.options);
-    let mut clean: Option<(Option<f64>, Option<f64>)> = None;
-    for (who, name) in WHO {
+    for (who, name) in session.in_turn(&WHO) {
         stage.clear(options.history).await?;
         let pin = Pin::hold(stage, who).await?;
         let offered =
             offered::offer(stage, options.rate, options.duration, options.history).await?;
         pin.release(stage).await?;
-        let case = format!("{} a second, held back by {name}", options.rate);
-        let mut line = Line::new("pinned", case, offered.jobs, offered.figures);
+        let case = |who| format!("{} a second, held back by {who}", options.rate);
+        let mut line = Line::new("pinned", case(name), offered.jobs, offered.figures);
         line.windows = offered.windows;
-        let now = (line.get("start_p99_ms"), line.get("postgres_cpu_us"));
-        let (wait, cpu) = *clean.get_or_insert(now);
-        if who != Who::Nobody {
-            let (worst_wait, worst_cpu) = (
-                worst(&line.windows, "start_p99_ms"),
-                worst(&line.windows, "postgres_cpu_us"),
-            );
-            for (name, now, clean) in [
-                ("start_p99_of_clean", now.0, wait),
-                ("start_p99_worst_of_clean", worst_wait, wait),
-                ("postgres_cpu_of_clean", now.1, cpu),
-                ("postgres_cpu_worst_of_clean", worst_cpu, cpu),
-            ] {
-                if let Some((now, clean)) = now.zip(clean) {
-                    line.figures.insert(name, now / clean);
-                }
-            }
-        }
-        session.report.add(line);
+        session.report.add(match who {
+            Who::Nobody => line,
+            _ => line.against(case("nobody"), WAIT_OF_CLEAN),
+        });
     }
     Ok(())
-}
-
-/// The largest value over time.
-fn worst(windows: &[Window], name: &str) -> Option<f64> {
-    let values = windows.iter().filter_map(|w| w.figures.get(name).copied());
-    values.reduce(f64::max)
 }
 
 async fn drains(session: &mut Session<'_>) -> anyhow::Result<()> {
@@ -80,7 +68,7 @@ async fn drains(session: &mut Session<'_>) -> anyhow::Result<()> {
             let line = Line::new("pinned", case(name), jobs, figures);
             session.report.add(match who {
                 Who::Nobody => line,
-                _ => line.against("of_clean", case("nobody")),
+                _ => line.against(case("nobody"), RATE_OF_CLEAN),
             });
         }
         pin.release(stage).await?;

@@ -4,9 +4,11 @@ use super::Session;
 use super::crew::Crew;
 use super::figures::Figures;
 use super::meter::Meter;
-use super::report::Line;
+use super::report::{Line, Ratio};
 use super::stage::Stage;
 use crate::say;
+
+const OF_ONE: &[Ratio] = &[Ratio::new("of_one", "per_second")];
 
 pub(super) async fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
     let (stage, jobs, history) = (session.stage, session.options.jobs, session.options.history);
@@ -19,7 +21,7 @@ pub(super) async fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
         stage.load(jobs).await?;
         let figures = work_off(stage, processes, jobs, &[], history).await?;
         let line = Line::new("processes", case(processes), jobs, figures);
-        session.report.add(line.against("of_one", case(1)));
+        session.report.add(line.against(case(1), OF_ONE));
     }
     Ok(())
 }

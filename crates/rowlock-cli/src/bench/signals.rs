@@ -25,7 +25,7 @@ pub(super) fn hear() -> anyhow::Result<&'static Signals> {
         return Ok(signals);
     }
     let signals = HEARD.get_or_init(Arc::default);
-    metrics::set_global_recorder(Ears(signals.clone()))
+    metrics::set_global_recorder(AckRecorder(signals.clone()))
         .map_err(|_| anyhow::anyhow!("somebody else listens to this process's metrics"))?;
     Ok(signals)
 }
@@ -66,9 +66,9 @@ impl HistogramFn for Signals {
     }
 }
 
-struct Ears(Arc<Signals>);
+struct AckRecorder(Arc<Signals>);
 
-impl Recorder for Ears {
+impl Recorder for AckRecorder {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use rowlock_testkit::TestQueue;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 
 use crate::support::{DEADLINE, Ran, program, run};
 
@@ -38,9 +38,12 @@ async fn lines(scenario: &str, arguments: &[&str]) -> Vec<Value> {
         "optimised",
         "load_before",
         "rounds",
+        "place",
+        "options",
     ] {
         assert!(!report[field].is_null(), "{field}: {report}");
     }
+    assert!(report["failed"].is_null(), "{report}");
     let lines = report["lines"].as_array().expect("lines").clone();
     for line in &lines {
         assert_eq!(line["scenario"], scenario);
@@ -121,15 +124,24 @@ async fn enqueue() {
             "one by one, 1 producer",
             "plain INSERT, 3 producers",
             "one by one, 3 producers",
+            "plain INSERT, 1 producer, a worker busy",
+            "one by one, 1 producer, a worker busy",
             "plain INSERT, 3 producers, a worker busy",
             "one by one, 3 producers, a worker busy",
-            "in a transaction: alone, 8 callers",
-            "in a transaction: and a prepared INSERT, 8 callers",
-            "in a transaction: and a plain INSERT, 8 callers",
-            "in a transaction: and a job, 8 callers",
+            "in a transaction: alone, 1 caller",
+            "in a transaction: and a prepared INSERT, 1 caller",
+            "in a transaction: and a plain INSERT, 1 caller",
+            "in a transaction: and a job, 1 caller",
+            "in a transaction: alone, 3 callers",
+            "in a transaction: and a prepared INSERT, 3 callers",
+            "in a transaction: and a plain INSERT, 3 callers",
+            "in a transaction: and a job, 3 callers",
             "plain INSERT of 100 rows, 1 producer",
             "batches of 100, 1 producer",
-            "by COPY",
+            "plain INSERT of 100 rows, 3 producers",
+            "batches of 100, 3 producers",
+            "by COPY, 1 producer",
+            "by COPY, 3 producers",
         ],
     );
     for line in &lines {
@@ -138,7 +150,7 @@ async fn enqueue() {
             assert_figures(line, &["of_plain"]);
         }
     }
-    assert_figures(&lines[9], &["of_plain", "of_prepared", "of_alone"]);
+    assert_figures(&lines[11], &["of_plain", "of_prepared", "of_alone"]);
 }
 
 #[tokio::test]
@@ -165,7 +177,10 @@ async fn steady() {
     );
     assert_figures(&lines[0], &COST);
     assert_figures(&lines[1], &STARTS);
-    assert_figures(&lines[1], &["offered_per_second", "late_max_ms"]);
+    assert_figures(
+        &lines[1],
+        &["offered_per_second", "of_offered", "late_max_ms"],
+    );
     assert_eq!(lines[1]["jobs"], 120, "400 a second for 300 ms");
     assert_windows(&lines[1]);
     assert_figures(&lines[2], &["of_possible", "handlers_allow_per_second"]);
@@ -241,14 +256,15 @@ async fn pinned() {
 
 #[tokio::test]
 async fn backlog() {
-    let lines = lines("backlog", &JOBS).await;
-    assert_cases(&lines, &["150 waiting", "300 waiting"]);
+    let lines = lines("backlog", &["--jobs", "20k"]).await;
+    assert_cases(&lines, &["10,000 waiting", "20,000 waiting"]);
     for line in &lines {
         assert_figures(line, &COST);
         assert_figures(
             line,
             &[
                 "claim_p50_ms",
+                "simple_claim_p50_ms",
                 "worker_rss_start_bytes",
                 "worker_rss_max_bytes",
             ],
@@ -351,11 +367,13 @@ async fn a_table_and_a_report_for_people() {
     .await;
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     for text in [
-        "scenario",
+        "\nsteady\n",
         "flat out",
         "idle queue",
         "p99.9",
-        "exactly once",
+        "Each job ran and was acknowledged exactly once.",
+        "measured the schema rowlock_bench in postgresql://",
+        "jobs 300, rate 400/s, duration 300ms, samples 5, idle 0ms, history off, payload about 16 B",
     ] {
         assert!(ran.out.contains(text), "{text}: {}", ran.out);
     }
@@ -366,9 +384,13 @@ async fn a_table_and_a_report_for_people() {
         "<svg",
         "<polyline",
         "Jobs per second",
+        "CPU of Postgres for each job",
+        "Write-ahead log for each job",
+        "<code>start_p50_ms</code>",
     ] {
         assert!(page.contains(text), "{text}");
     }
+    assert!(!page.contains("<code>claim_p50_ms"), "not on this page");
     for outside in ["http:", "https:", "src=", "<script", "@import"] {
         assert!(!page.contains(outside), "{outside}");
     }
@@ -378,7 +400,14 @@ async fn a_table_and_a_report_for_people() {
 async fn mistakes_are_explained_before_anything_happens() {
     let queue = TestQueue::new().await.unwrap();
     for (arguments, code, said) in [
-        (&["--jobs", "0"][..], 2, "0 is not in 1..=100000000"),
+        (&["--jobs", "0"][..], 2, "is no number from 1 to 100000000"),
+        (&["--jobs", "101M"], 2, "200k or 10M"),
+        (&["--report", "out.svg"], 2, "let its name end in .html"),
+        (
+            &["pinned", "--rate", "1000000", "--duration", "1h"],
+            1,
+            "1,000,000 jobs a second for 1h are more than 100,000,000 jobs",
+        ),
         (&["--producers", "1,0"], 2, "is no number from 1 to 256"),
         (&["--producers", "many"], 2, "is no number from 1 to 256"),
         (
@@ -391,6 +420,7 @@ async fn mistakes_are_explained_before_anything_happens() {
             1,
             "--processes means nothing here: it is for processes",
         ),
+        (&["backlog", "--jobs", "300"], 1, "say more --jobs"),
         (&["--duration", "1ms"], 2, "is not from 100ms to 1d"),
         (&["--rate", "0"], 2, "0 is not in 1..=1000000"),
         (&["--payload", "3"], 2, "3 is not in 16..=1000000"),
@@ -416,7 +446,12 @@ async fn mistakes_are_explained_before_anything_happens() {
             1,
             "cannot write the report to /nowhere/report.html",
         ),
-        (&["idle", "--workers", "900"], 1, "say fewer --workers"),
+        (
+            // Also if it comes later: drain would be measured for nothing.
+            &["drain", "idle", "--workers", "900", "--jobs", "10"],
+            1,
+            "900 workers may need 4505: say fewer --workers",
+        ),
     ] {
         let mut command = program(
             std::env::temp_dir().as_path(),
@@ -432,8 +467,10 @@ async fn mistakes_are_explained_before_anything_happens() {
 }
 
 #[tokio::test]
-async fn an_interrupted_run_leaves_nothing_behind() {
+async fn an_interrupted_run_shows_what_it_has_and_leaves_nothing_behind() {
     let queue = TestQueue::new().await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let page = dir.path().join("measured.html");
     let arguments = [
         "bench",
         "steady",
@@ -443,18 +480,22 @@ async fn an_interrupted_run_leaves_nothing_behind() {
         "50",
         "--duration",
         "1d",
+        "--json",
+        "--report",
+        page.to_str().unwrap(),
     ];
     let mut command = program(std::env::temp_dir().as_path(), &arguments);
     command
         .env("DATABASE_URL", queue.db().url())
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let mut process = tokio::process::Command::from(command)
         .kill_on_drop(true)
         .spawn()
         .unwrap();
     let mut said = BufReader::new(process.stderr.take().unwrap()).lines();
+    let mut answers = process.stdout.take().unwrap();
     let ended = tokio::time::timeout(DEADLINE, async {
         // After that it offers jobs for a day.
         while !said
@@ -470,12 +511,109 @@ async fn an_interrupted_run_leaves_nothing_behind() {
         while let Some(line) = said.next_line().await.unwrap() {
             last = line;
         }
-        (process.wait().await.unwrap(), last)
+        let mut answer = String::new();
+        answers.read_to_string(&mut answer).await.unwrap();
+        (process.wait().await.unwrap(), last, answer)
     });
-    let (status, last) = ended.await.expect("it ends");
+    let (status, last, answer) = ended.await.expect("it ends");
     assert_eq!(status.code(), Some(1), "{last}");
-    assert_eq!(last, "rowlock: interrupted");
+    assert_eq!(last, "rowlock: steady, after \"flat out\": interrupted");
+    let report: Value = serde_json::from_str(&answer).expect("JSON");
+    assert_eq!(report["failed"], "steady, after \"flat out\": interrupted");
+    let lines = report["lines"].as_array().expect("lines");
+    assert_cases(lines, &["flat out"]);
+    assert_figures(&lines[0], &COST);
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("INCOMPLETE: steady"), "{page}");
     nothing_is_left(&queue).await;
+}
+
+#[tokio::test]
+async fn two_benches_do_not_share_a_database() {
+    let queue = TestQueue::new().await.unwrap();
+    let client = queue.db().connect().await.unwrap();
+    client
+        .batch_execute("create schema rowlock_bench; select pg_advisory_lock(hashtextextended('rowlock_bench', 0))")
+        .await
+        .unwrap();
+    let ran = bench(&queue, &["drain", "--jobs", "10"]).await;
+    assert_eq!(ran.code, Some(1), "{}", ran.err);
+    assert!(
+        ran.err.contains("another rowlock bench is at work"),
+        "{}",
+        ran.err
+    );
+    let there = "select count(*) from pg_namespace where nspname = 'rowlock_bench'";
+    let there: i64 = client.query_one(there, &[]).await.unwrap().get(0);
+    assert_eq!(there, 1, "nothing was changed");
+}
+
+/// Another database than the one that is named would be measured silently.
+#[tokio::test]
+async fn the_environment_names_a_database_as_everywhere() {
+    let queue = TestQueue::new().await.unwrap();
+    let url: rowlock::ConnInfo = queue.db().url().parse().unwrap();
+    let mut command = program(
+        std::env::temp_dir().as_path(),
+        &[
+            "bench",
+            "processes",
+            "--processes",
+            "2",
+            "--jobs",
+            "1k",
+            "--json",
+        ],
+    );
+    for (name, value) in surroundings(queue.db().url()) {
+        command.env(name, value);
+    }
+    let ran = run(command).await;
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let report: Value = serde_json::from_str(&ran.out).expect("JSON");
+    assert_eq!(report["place"]["private"], false);
+    let database = report["place"]["database"].as_str().unwrap();
+    assert!(database.contains(url.dbname()), "{database}");
+    assert_eq!(report["lines"][0]["jobs"], 1000);
+    nothing_is_left(&queue).await;
+}
+
+/// The same place, in the words of libpq's environment.
+fn surroundings(url: &str) -> Vec<(&'static str, String)> {
+    let config: tokio_postgres::Config = url.parse().unwrap();
+    let host = match &config.get_hosts()[0] {
+        tokio_postgres::config::Host::Tcp(name) => name.clone(),
+        tokio_postgres::config::Host::Unix(path) => path.display().to_string(),
+    };
+    let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
+    let password = config.get_password().unwrap_or_default();
+    vec![
+        ("PGHOST", host),
+        ("PGPORT", config.get_ports()[0].to_string()),
+        ("PGUSER", text(config.get_user())),
+        ("PGDATABASE", text(config.get_dbname())),
+        ("PGPASSWORD", String::from_utf8_lossy(password).into_owned()),
+    ]
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_connection_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("host={} user=nobody dbname=nothing", dir.path().display());
+    let mut command = program(dir.path(), &["bench", "drain"]);
+    command.env("DATABASE_URL", url);
+    let ran = run(command).await;
+    assert_eq!(ran.code, Some(1), "{}", ran.err);
+    assert!(ran.err.contains("No such file or directory"), "{}", ran.err);
+    assert!(!ran.err.contains("TLS"), "{}", ran.err);
+}
+
+#[tokio::test]
+async fn what_is_said_twice_is_measured_once() {
+    let twice = ["--processes", "2,1,2"];
+    let lines = lines("processes", &[&JOBS[..], &["processes"], &twice].concat()).await;
+    assert_cases(&lines, &["2 processes", "1 process"]);
+    assert_eq!(lines[0]["rounds"], 1);
 }
 
 #[tokio::test]

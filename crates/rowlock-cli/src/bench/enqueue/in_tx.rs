@@ -9,12 +9,12 @@ use tokio_postgres::types::Type;
 use super::super::Session;
 use super::super::figures::Figures;
 use super::super::meter::Meter;
-use super::super::report::Line;
+use super::super::report::{Line, Ratio};
 use super::super::stage::{SCHEMA, Stage};
 use super::numbers::{Numbers, hand_out};
-use super::{expect, plain_insert, signed};
+use super::{OF_PLAIN, each_runs_once, plain_insert, signed};
+use crate::say;
 
-const CALLERS: usize = 8;
 const JOBS_MAX: u64 = 40_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,45 +25,73 @@ enum With {
     Job,
 }
 
-const CASES: [(With, &str); 4] = [
-    (With::Nothing, "in a transaction: alone, 8 callers"),
-    (
-        With::PreparedInsert,
-        "in a transaction: and a prepared INSERT, 8 callers",
-    ),
-    (
-        With::PlainInsert,
-        "in a transaction: and a plain INSERT, 8 callers",
-    ),
-    (With::Job, "in a transaction: and a job, 8 callers"),
+const ALL: [With; 4] = [
+    With::Nothing,
+    With::PreparedInsert,
+    With::PlainInsert,
+    With::Job,
 ];
 
-pub(super) async fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
-    let stage = session.stage;
-    let most = session.options.jobs.min(JOBS_MAX);
-    let mut rates: Vec<f64> = Vec::new();
-    for (with, case) in CASES {
-        stage.clear(session.options.history).await?;
-        let (jobs, mut figures) = measure(stage, most, with).await?;
-        let rate = figures.get("per_second").copied().unwrap_or(0.0);
-        for (name, other) in ["of_alone", "of_prepared", "of_plain"]
-            .into_iter()
-            .zip(&rates)
-        {
-            figures.insert(name, rate / other);
+const OF_ALONE: &[Ratio] = &[Ratio::new("of_alone", "per_second")];
+const OF_PREPARED: &[Ratio] = &[Ratio::new("of_prepared", "per_second")];
+
+impl With {
+    fn case(self, callers: usize) -> String {
+        let with = match self {
+            Self::Nothing => "alone",
+            Self::PreparedInsert => "and a prepared INSERT",
+            Self::PlainInsert => "and a plain INSERT",
+            Self::Job => "and a job",
+        };
+        format!(
+            "in a transaction: {with}, {}",
+            say::count(callers as u64, "caller")
+        )
+    }
+
+    /// What it is compared with.
+    fn against(self, line: Line, callers: usize) -> Line {
+        if self == Self::Nothing {
+            return line;
         }
-        rates.push(rate);
-        session
-            .report
-            .add(Line::new("enqueue", case, jobs, figures));
+        let line = line.against(Self::Nothing.case(callers), OF_ALONE);
+        if self == Self::PreparedInsert {
+            return line;
+        }
+        let line = line.against(Self::PreparedInsert.case(callers), OF_PREPARED);
+        if self == Self::PlainInsert {
+            return line;
+        }
+        line.against(Self::PlainInsert.case(callers), OF_PLAIN)
+    }
+}
+
+pub(super) async fn run(session: &mut Session<'_>, callers: usize) -> anyhow::Result<()> {
+    let (stage, history) = (session.stage, session.options.history);
+    let most = session.options.jobs.min(JOBS_MAX);
+    for with in session.in_turn(&ALL) {
+        stage.clear(history).await?;
+        let (transactions, figures) = measure(stage, most, with, callers).await?;
+        let jobs = match with {
+            With::Nothing => 0,
+            _ => transactions,
+        };
+        each_runs_once(stage, jobs, history).await?;
+        let line = Line::new("enqueue", with.case(callers), transactions, figures);
+        session.report.add(with.against(line, callers));
     }
     Ok(())
 }
 
-async fn measure(stage: &Stage, most: u64, with: With) -> anyhow::Result<(u64, Figures)> {
+async fn measure(
+    stage: &Stage,
+    most: u64,
+    with: With,
+    callers: usize,
+) -> anyhow::Result<(u64, Figures)> {
     let sql = format!("create table {SCHEMA}.caller (n bigint primary key, note text)");
     stage.sql.batch_execute(&sql).await?;
-    let connections = stage.others(CALLERS).await?;
+    let connections = stage.others(callers).await?;
     let meter = Meter::read(stage).await?;
     let callers = connections.into_iter().map(|connection| {
         let (client, padding) = (stage.client.clone(), stage.padding().to_owned());
@@ -76,7 +104,6 @@ async fn measure(stage: &Stage, most: u64, with: With) -> anyhow::Result<(u64, F
         .count(&format!("select count(*) from {SCHEMA}.caller"))
         .await?;
     anyhow::ensure!(rows == signed(jobs), "{jobs} transactions left {rows} rows");
-    expect(stage, if with == With::Nothing { 0 } else { jobs }).await?;
     Ok((jobs, figures))
 }
 

@@ -10,10 +10,11 @@ use super::super::Session;
 use super::super::figures::Figures;
 use super::super::ledger::Ledger;
 use super::super::meter::Meter;
+use super::super::patience;
 use super::super::report::Line;
 use super::super::stage::Stage;
 use super::numbers::{Numbers, hand_out};
-use super::{expect, plain_insert};
+use super::{BOTH, By, OF_PLAIN, each_runs_once, plain_insert};
 
 const JOBS_MAX: u64 = 40_000;
 
@@ -24,31 +25,37 @@ pub(super) async fn run(
 ) -> anyhow::Result<()> {
     let (stage, history) = (session.stage, session.options.history);
     let most = session.options.jobs.min(JOBS_MAX);
-    let by = if producers == 1 {
-        "1 producer".to_owned()
-    } else {
-        format!("{producers} producers")
+    let case = |by| {
+        let what = match by {
+            By::Plain => "plain INSERT",
+            By::Ours => "one by one",
+        };
+        let with = if busy { ", a worker busy" } else { "" };
+        format!("{what}, {}{with}", super::producers(producers))
     };
-    let with = if busy { ", a worker busy" } else { "" };
-
-    stage.clear(history).await?;
-    let connections = stage.others(producers).await?;
-    let work = Work::start(stage, most, busy).await?;
-    let producing = plain_inserts(stage, connections, most);
-    let (jobs, plain) = work.measure(stage, history, producing).await?;
-    let plain_rate = plain.get("per_second").copied();
-    let case = format!("plain INSERT, {by}{with}");
-    session.report.add(Line::new("enqueue", case, jobs, plain));
-
-    stage.clear(history).await?;
-    let work = Work::start(stage, most, busy).await?;
-    let producing = enqueues(stage, producers, most);
-    let (jobs, mut ours) = work.measure(stage, history, producing).await?;
-    if let Some((rate, plain)) = ours.get("per_second").zip(plain_rate) {
-        ours.insert("of_plain", rate / plain);
+    for by in session.in_turn(&BOTH) {
+        stage.clear(history).await?;
+        let connections = match by {
+            By::Plain => stage.others(producers).await?,
+            By::Ours => Vec::new(),
+        };
+        let work = Work::start(stage, most, busy).await?;
+        let (jobs, figures) = match by {
+            By::Plain => {
+                let producing = plain_inserts(stage, connections, most);
+                work.measure(stage, history, producing).await?
+            }
+            By::Ours => {
+                let producing = enqueues(stage, producers, most);
+                work.measure(stage, history, producing).await?
+            }
+        };
+        let line = Line::new("enqueue", case(by), jobs, figures);
+        session.report.add(match by {
+            By::Plain => line,
+            By::Ours => line.against(case(By::Plain), OF_PLAIN),
+        });
     }
-    let case = format!("one by one, {by}{with}");
-    session.report.add(Line::new("enqueue", case, jobs, ours));
     Ok(())
 }
 
@@ -81,11 +88,11 @@ impl Work {
         let Some(worker) = self.worker else {
             let figures = meter.cost(stage, jobs, end).await?;
             drop(open);
-            expect(stage, jobs).await?;
+            each_runs_once(stage, jobs, history).await?;
             return Ok((jobs, figures));
         };
         // What it costs to work off what is left belongs to the jobs too; the rate is that of the enqueues.
-        worker.drained().await;
+        patience::drained(&worker).await?;
         let figures = meter.cost(stage, jobs, end).await?;
         let stopped = worker.shutdown().await;
         self.ledger.limit(jobs);

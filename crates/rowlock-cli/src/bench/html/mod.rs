@@ -12,9 +12,9 @@ use tempfile::NamedTempFile;
 
 use super::figures::FIGURES;
 use super::report::{Line, Report};
-use super::table;
+use super::table::{self, Table};
 use crate::say;
-use plot::{Bar, Series};
+use plot::{Bar, Series, Unit};
 
 /// Where the report goes. The place is taken before anything is measured, so that hours are not lost to a mistake in a path, and the file appears only
 /// when it is complete.
@@ -56,61 +56,72 @@ impl Place {
 
 fn page(report: &Report) -> String {
     let mut body = String::new();
-    let mut scenarios: Vec<&str> = Vec::new();
-    for line in &report.lines {
-        if !scenarios.contains(&line.scenario) {
-            scenarios.push(line.scenario);
-        }
-    }
-    for scenario in scenarios {
-        let lines: Vec<&Line> = report
-            .lines
-            .iter()
-            .filter(|l| l.scenario == scenario)
-            .collect();
+    for (scenario, lines) in report.by_scenario() {
         let _ = write!(body, "<section><h2>{}</h2>", escape(scenario));
         body.push_str(&plots(&lines));
-        body.push_str(&figures_table(&lines));
-        body.push_str(&waits_table(&lines));
+        for table in table::tables(&lines) {
+            body.push_str(&cells(&table));
+        }
         body.push_str("</section>");
+    }
+    let mut how = String::new();
+    for sentence in table::where_and_how(report) {
+        let _ = write!(how, "<p>{}</p>", escape(&sentence));
     }
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <title>rowlock bench, {at}</title><style>{STYLE}</style></head><body><main><h1>rowlock bench</h1><p>{at}. {how}</p>{body}{legend}</main></body></html>\n",
+         <title>rowlock bench, {at}</title><style>{STYLE}</style></head><body><main><h1>rowlock bench</h1><p>{at}</p>{how}{body}{legend}</main></body></html>\n",
         at = escape(&say::moment(report.at)),
-        how = escape(&table::where_and_how(report)),
-        legend = legend(),
+        legend = legend(report),
     )
 }
 
-/// Rates as bars, waiting times as bars, and both over time as lines: what there is.
+/// What each figure is called, and in what it is shown.
+const BARS: [(&str, &str, Unit); 9] = [
+    (
+        "postgres_cpu_us",
+        "CPU of Postgres for each job",
+        Unit::Said(" µs"),
+    ),
+    (
+        "client_cpu_us",
+        "CPU of the client for each job",
+        Unit::Said(" µs"),
+    ),
+    (
+        "wal_bytes",
+        "Write-ahead log for each job",
+        Unit::Said(" B"),
+    ),
+    (
+        "postgres_cpu_percent",
+        "CPU of Postgres, of one core",
+        Unit::Said(" %"),
+    ),
+    (
+        "client_cpu_percent",
+        "CPU of the client, of one core",
+        Unit::Said(" %"),
+    ),
+    (
+        "claim_p50_ms",
+        "A claim of 50 jobs, median",
+        Unit::Said(" ms"),
+    ),
+    (
+        "worker_rss_max_bytes",
+        "Memory of a worker process, at most",
+        Unit::Bytes,
+    ),
+    ("table_bytes_after", "The job table afterwards", Unit::Bytes),
+    ("index_bytes_after", "Its indexes afterwards", Unit::Bytes),
+];
+
+/// Rates and costs as bars, waiting times as bars, and both over time as lines: what there is.
 fn plots(lines: &[&Line]) -> String {
-    let mut html = String::new();
-    let bars = |name: &str| -> Vec<Bar> {
-        let bar = |line: &&Line| {
-            Some(Bar {
-                label: line.case.clone(),
-                value: line.get(name)?,
-                spread: line.spread.get(name).copied(),
-                is_reference: is_reference(line),
-            })
-        };
-        lines.iter().filter_map(bar).collect()
-    };
-    // Side by side with thousands at once, one by one could not be told apart.
-    let (many, single): (Vec<Bar>, Vec<Bar>) = bars("per_second")
-        .into_iter()
-        .partition(|bar| is_many_at_once(&bar.label));
-    html.push_str(&plot::bars("Jobs per second", "", &single));
-    html.push_str(&plot::bars("Jobs per second, many at once", "", &many));
-    for (name, title, unit) in [
-        ("postgres_cpu_percent", "CPU of Postgres, of one core", " %"),
-        ("claim_p50_ms", "A claim of 50 jobs, median", " ms"),
-    ] {
-        html.push_str(&plot::bars(title, unit, &bars(name)));
-    }
+    let mut html = rate_plots(lines);
     let waits: Vec<Bar> = lines.iter().flat_map(|line| wait_bars(line)).collect();
-    html.push_str(&plot::bars("Waiting time", " ms", &waits));
+    html.push_str(&plot::bars("Waiting time", Unit::Said(" ms"), &waits));
     for (name, title) in [
         (
             "start_p99_ms",
@@ -123,7 +134,46 @@ fn plots(lines: &[&Line]) -> String {
     ] {
         html.push_str(&plot::lines(title, &series(lines, name)));
     }
+    for (name, title, unit) in BARS {
+        html.push_str(&plot::bars(title, unit, &bars(lines, name)));
+    }
+    let kept: Vec<&Line> = lines
+        .iter()
+        .copied()
+        .filter(|l| table::has_history(l))
+        .collect();
+    let kept = bars(&kept, "history_bytes_after");
+    html.push_str(&plot::bars("The history afterwards", Unit::Bytes, &kept));
     html
+}
+
+/// Side by side with thousands at once, one by one could not be told apart: what is a small part of the longest has a plot of its own.
+fn rate_plots(lines: &[&Line]) -> String {
+    const SMALL: f64 = 0.1;
+    let all = bars(lines, "per_second");
+    let most = all.iter().map(|bar| bar.value).fold(0.0, f64::max);
+    let (fast, slow): (Vec<Bar>, Vec<Bar>) =
+        all.into_iter().partition(|bar| bar.value >= most * SMALL);
+    plot::bars("Jobs per second", Unit::Said(""), &fast)
+        + &plot::bars("Jobs per second, the slow ones", Unit::Said(""), &slow)
+}
+
+/// A bar for each case that has the figure.
+fn bars(lines: &[&Line], name: &str) -> Vec<Bar> {
+    let bar = |line: &&Line| {
+        Some(Bar {
+            label: line.case.clone(),
+            value: line.get(name)?,
+            spread: line.spread.get(name).copied(),
+            is_reference: is_reference(line, lines),
+        })
+    };
+    lines.iter().filter_map(bar).collect()
+}
+
+/// Whether it is there to be compared with: the floor, and what other cases name.
+fn is_reference(line: &Line, all: &[&Line]) -> bool {
+    line.scenario == "floor" || all.iter().any(|other| other.names(&line.case))
 }
 
 fn wait_bars(line: &Line) -> Vec<Bar> {
@@ -162,70 +212,32 @@ fn series(lines: &[&Line], name: &str) -> Vec<Series> {
     lines.iter().filter_map(one).collect()
 }
 
-/// Of the ways to enqueue.
-fn is_many_at_once(case: &str) -> bool {
-    ["plain INSERT of", "batches of", "by COPY"]
-        .iter()
-        .any(|start| case.starts_with(start))
-}
-
-/// Whether it is there to be compared with.
-fn is_reference(line: &Line) -> bool {
-    line.scenario == "floor"
-        || ["plain", "alone", "nobody"]
-            .iter()
-            .any(|word| line.case.contains(word))
-}
-
-fn figures_table(lines: &[&Line]) -> String {
-    let mut html = String::from(
-        "<div class=\"wide\"><table><thead><tr><th>case<th>jobs<th>jobs/s<th>compared<th>CPU µs, Postgres + client<th>WAL B (no images)\
-         <th>table + indexes</thead><tbody>",
-    );
-    for line in lines {
-        let cells = [
-            line.case.clone(),
-            say::number(line.jobs),
-            table::rate(line),
-            table::compared(line),
-            table::cpu(line),
-            table::wal(line),
-            table::sizes(line),
-        ];
-        html.push_str("<tr>");
-        for cell in cells {
-            let _ = write!(html, "<td>{}", escape(&cell));
-        }
+fn cells(table: &Table) -> String {
+    let mut html = String::from("<div class=\"wide\"><table><thead><tr>");
+    for heading in &table.headings {
+        let _ = write!(html, "<th>{}", escape(heading));
     }
-    html.push_str("</tbody></table></div>");
-    html
-}
-
-/// All percentiles, where there are any.
-fn waits_table(lines: &[&Line]) -> String {
-    let rows: Vec<[String; 7]> = lines.iter().flat_map(|l| table::waits(l)).collect();
-    if rows.is_empty() {
-        return String::new();
-    }
-    let mut html = String::from(
-        "<div class=\"wide\"><table><thead><tr><th>ms<th>until<th>p50<th>p90<th>p99<th>p99.9<th>max</thead><tbody>",
-    );
-    for row in rows {
+    html.push_str("</thead><tbody>");
+    for row in &table.rows {
         html.push_str("<tr>");
         for cell in row {
-            let _ = write!(html, "<td>{}", escape(&cell));
+            let _ = write!(html, "<td>{}", escape(cell).replace('\n', "<br>"));
         }
     }
     html.push_str("</tbody></table></div>");
     html
 }
 
-/// What the figures of the JSON mean.
-fn legend() -> String {
+/// What the figures mean that this page shows, by their names in the JSON.
+fn legend(report: &Report) -> String {
+    let used = table::figures_of(&report.lines);
     let mut html = String::from(
-        "<details><summary>What the figures mean</summary><div class=\"wide\"><table>",
+        "<details><summary>What the figures mean, by their names in the JSON</summary><div class=\"wide\"><table>",
     );
-    for (name, about) in FIGURES.iter().filter(|(_, about)| !about.is_empty()) {
+    let explained = FIGURES
+        .iter()
+        .filter(|(name, about)| !about.is_empty() && used.contains(name));
+    for (name, about) in explained {
         let _ = write!(
             html,
             "<tr><td><code>{}</code><td>{}",

@@ -14,6 +14,23 @@ pub(super) struct Bar {
     pub(super) is_reference: bool,
 }
 
+/// What stands after a value.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Unit {
+    Said(&'static str),
+    /// As sizes are said: kB, MB, GB.
+    Bytes,
+}
+
+impl Unit {
+    fn text(self, value: f64) -> String {
+        match self {
+            Self::Said(unit) => format!("{}{unit}", short(value)),
+            Self::Bytes => crate::say::bytes(value as u64),
+        }
+    }
+}
+
 pub(super) struct Series {
     pub(super) label: String,
     /// In order of time, in seconds.
@@ -31,7 +48,7 @@ const ROW: f64 = 26.0;
 const LABEL_MAX: usize = 58;
 
 /// One bar under the other; nothing if there are none.
-pub(super) fn bars(title: &str, unit: &str, bars: &[Bar]) -> String {
+pub(super) fn bars(title: &str, unit: Unit, bars: &[Bar]) -> String {
     if bars.is_empty() {
         return String::new();
     }
@@ -64,10 +81,10 @@ pub(super) fn bars(title: &str, unit: &str, bars: &[Bar]) -> String {
         }
         let _ = write!(
             svg,
-            "<text x=\"{:.1}\" y=\"{}\">{}{unit}</text>",
+            "<text x=\"{:.1}\" y=\"{}\">{}</text>",
             x(most(bar)) + 8.0,
             middle + 4.5,
-            short(bar.value)
+            unit.text(bar.value)
         );
     }
     figure(title, height, &svg)
@@ -165,7 +182,7 @@ mod tests {
     fn bars_are_as_long_as_their_values() {
         let svg = bars(
             "Rates",
-            "",
+            Unit::Said(""),
             &[bar(100.0, None), bar(50.0, Some([25.0, 75.0]))],
         );
         assert!(
@@ -174,7 +191,7 @@ mod tests {
         );
         assert!(svg.contains("x1=\"505.0\" x2=\"735.0\""), "{svg}");
         assert!(svg.contains("a &lt;b&gt;") && !svg.contains("<b>"), "{svg}");
-        assert_eq!(bars("None", "", &[]), "");
+        assert_eq!(bars("None", Unit::Bytes, &[]), "");
     }
 
     #[test]
