@@ -27,7 +27,7 @@ deps:
 	@scripts/install-missing postgres
 
 deps-test:
-	@scripts/install-missing postgres pgbouncer nextest
+	@scripts/install-missing postgres pgbouncer nextest python3
 
 fmt:
 	cargo fmt --all --check
@@ -38,6 +38,7 @@ lint:
 unit:
 	cargo nextest run --workspace --all-features --no-tests=fail
 	cargo test --workspace --all-features --doc --quiet
+	python3 -m unittest discover -s bench/peers/tests
 
 doc:
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps --quiet
@@ -45,5 +46,5 @@ doc:
 schema: ## write sql/schema.sql anew after a change of the SQL
 	ROWLOCK_UPDATE_SCHEMA=1 cargo nextest run -p rowlock sql::dump
 
-bench-peers: deps ## Rowlock and its peers side by side, half an hour; ARGS="--quick" or ARGS="--only rowlock,pgmq --rounds 1"
+bench-peers: deps ## Rowlock and its peers side by side, three quarters of an hour; ARGS="--quick" or ARGS="--only rowlock,pgmq --rounds 1"
 	python3 bench/peers/run.py $(ARGS)

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from harness import adapter, machine, plan, report
+from harness import adapter, machine, own, plan, report
 from harness.install import install
 from harness.install import present as installed
 from harness.postgres import Failed, Postgres
@@ -22,39 +22,38 @@ def main():
     WORK.mkdir(exist_ok=True)
     (WORK / "logs").mkdir(exist_ok=True)
     if options.render:
-        print(report.write(json.loads(options.render.read_text(encoding="utf-8")), options.out or DOCS))
+        run = merged([json.loads(path.read_text(encoding="utf-8")) for path in options.render])
+        print(report.write(run, options.out or DOCS))
         return
-    systems = chosen(options.only, options.skip)
-    present, absent = install_all(systems, options)
-    if not present:
-        sys.exit("nothing to measure: no system could be installed")
+    run = begin(options)
     if options.install_only:
         return
-    run = measure(options, present, absent)
-    raw = WORK / "results" / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
-    raw.parent.mkdir(exist_ok=True)
-    raw.write_text(json.dumps(run), encoding="utf-8")
-    page = report.write(run, options.out or (WORK / "report" if run["partial"] else DOCS))
-    say(f"raw figures: {raw}\nreport: {page}")
+    measure(options, run)
+    page = report.write(run, options.out or (WORK / "report" if is_partial(options, run) else DOCS))
+    say(f"raw figures: {run['file']}\nreport: {page}")
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", help="names of systems, with commas: " + ", ".join(BY_NAME))
-    parser.add_argument("--skip", help="names of systems to leave out, with commas")
-    parser.add_argument("--scenarios", help="only these, with commas: drain, pinned, single8, single32, busy8, busy32, steady, "
-                        "handlers, latency")
-    parser.add_argument("--rounds", type=positive, default=3, help="how often everything is measured (3)")
-    parser.add_argument("--minutes", type=positive, help="begin no new measurement after so long; the report says how many are missing")
+    parser.add_argument("--only", type=systems, help="names of systems, with commas: " + ", ".join(BY_NAME))
+    parser.add_argument("--skip", type=systems, default=[], help="names of systems to leave out, with commas")
+    parser.add_argument("--scenarios", type=scenarios, help="only these, with commas: " + ", ".join(names_of_scenarios()))
+    parser.add_argument("--rounds", type=positive, default=2, help="how often everything is measured (2)")
+    parser.add_argument("--minutes", type=positive, help="begin no new measurement of peers after so long; the report says how many are missing")
     parser.add_argument("--jobs", type=positive, help="at most so many jobs in a phase")
     parser.add_argument("--quick", action="store_true", help="one round with a tenth of the jobs; to try things, not to quote")
     parser.add_argument("--backlog", type=positive, default=0, metavar="N", help="also drain a backlog of so many jobs")
+    parser.add_argument("--own", choices=[*own.SIZES, "none"], default="short", help="also what concerns Rowlock alone, by `rowlock bench`: in a quarter "
+                        "of an hour (short), or with ten minutes at a constant rate, 10M jobs and an hour of rest (full: two hours)")
+    parser.add_argument("--own-only", action="store_true", help="only that, and no peers")
+    parser.add_argument("--own-parts", type=parts, metavar="PARTS", help="only these of it, with commas: " + ", ".join(names_of_parts()))
     parser.add_argument("--database", metavar="URL", help="a server to use instead of a private one; databases peer_* are made and "
                         "dropped there")
     parser.add_argument("--out", type=Path, help="folder for benchmarks.md (docs after a full run, else .work/report)")
     parser.add_argument("--install-only", action="store_true", help="install the peers and stop")
     parser.add_argument("--no-install", action="store_true", help="take what was installed before")
-    parser.add_argument("--render", type=Path, metavar="JSON", help="write the report of an earlier run anew")
+    parser.add_argument("--render", type=Path, nargs="+", metavar="JSON", help="write the report of earlier runs anew: peers from the first, and Rowlock's "
+                        "own parts from all of them")
     return parser.parse_args()
 
 
@@ -65,69 +64,132 @@ def positive(text):
     return number
 
 
-def chosen(only, skip):
-    def names(text):
-        found = [name.strip() for name in (text or "").split(",") if name.strip()]
+def some_of(known):
+    """Names with commas, each of which must be known."""
+    def read(text):
+        found = [name.strip() for name in text.split(",") if name.strip()]
         for name in found:
-            if name not in BY_NAME:
-                sys.exit(f"nobody knows a system {name!r}; there are: {', '.join(BY_NAME)}")
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"nobody knows {name!r}; there are: {', '.join(known)}")
         return found
 
-    wanted, unwanted = names(only), names(skip)
-    return [s for s in SYSTEMS if (not wanted or s.name in wanted) and s.name not in unwanted]
+    return read
 
 
-def install_all(systems, options):
+def names_of_scenarios():
+    return [name for name in plan.SCENARIOS if name not in ("drain again", "backlog")]
+
+
+def names_of_parts():
+    return [part.name for part in own.parts("short")]
+
+
+systems, scenarios, parts = some_of(BY_NAME), some_of(names_of_scenarios()), some_of(names_of_parts())
+
+
+def begin(options):
+    """A run of which nothing is measured yet."""
+    wanted = [] if options.own_only else [s for s in SYSTEMS if (not options.only or s.name in options.only) and s.name not in options.skip]
+    present, absent = install_all(wanted, options)
+    if wanted and not present:
+        sys.exit("nothing to measure: no system could be installed")
+    if options.own != "none":
+        say("building rowlock …")
+        own.build()
+    return {
+        "machine": machine.describe(), "commit": machine.commit(), "rounds": 1 if options.quick else options.rounds, "backlog": options.backlog,
+        "short": bool(options.only or options.skip or options.quick or options.jobs or options.scenarios or options.rounds < 2),
+        "systems": [{"name": s.name, "version": s.version()} for s in present], "absent": absent,
+        "missing": 0, "steps": 0, "failed": [], "phases": [], "own": [],
+        "file": str(WORK / "results" / f"{time.strftime('%Y%m%d-%H%M%S')}.json"),
+    }
+
+
+def install_all(wanted, options):
     """(those that can run, {name: why not})."""
     if options.no_install:
-        found = installed(systems)
+        found = installed(wanted)
     else:
         say("installing the peers; the first time takes minutes …")
-        found = install(systems, WORK / "logs")
-    absent = {s.name: found[s.kind, s.adapter] for s in systems if found[s.kind, s.adapter]}
+        found = install(wanted, WORK / "logs")
+    absent = {s.name: found[s.kind, s.adapter] for s in wanted if found[s.kind, s.adapter]}
     for name, why in absent.items():
         say(f"  {name} left out: {why}")
-    return [s for s in systems if s.name not in absent], absent
+    return [s for s in wanted if s.name not in absent], absent
 
 
-def measure(options, present, absent):
-    scenarios = {name.strip() for name in options.scenarios.split(",")} if options.scenarios else None
-    rounds = 1 if options.quick else options.rounds
-    scale = 0.1 if options.quick else 1.0
-    steps = plan.steps(present, rounds, scale, options.jobs, options.backlog, scenarios, 20 if options.quick else 200)
-    load = machine.load()
+def measure(options, run):
+    """Fills the run. What is measured is kept at once: a long run may be ended from outside."""
+    Path(run["file"]).parent.mkdir(exist_ok=True)
+    machine.settle()
+    run["load_before"] = machine.load()
     postgres = Postgres(options.database)
+    run["postgres"] = {"version": postgres.version, "settings": postgres.settings, "file_system": machine.file_system(postgres.dir) if postgres.dir else "?"}
     clock = machine.Clock(postgres.postmaster)
-    phases, failed, missing = [], [], 0
-    began = time.monotonic()
     try:
-        for number, step in enumerate(steps, 1):
-            if options.minutes and time.monotonic() - began > 60 * options.minutes:
-                missing = len(steps) - number + 1
-                say(f"{missing} of {len(steps)} measurements are left out: {options.minutes} minutes are over")
-                break
-            say(f"[{number}/{len(steps)}] round {step.round}: {step.system.name} {step.scenario}", end=" ")
-            log = WORK / "logs" / f"{step.system.name}.log"
-            try:
-                found = adapter.run(postgres, step.system, step.adapter_scenario(), step.settings, log, step.pinned)
-            except Failed as error:
-                say(f"failed: {error}")
-                failed.append({"system": step.system.name, "scenario": step.scenario, "round": step.round, "why": str(error)})
-                continue
-            for phase in found:
-                phases.append({"system": step.system.name, "scenario": step.scenario, "round": step.round, **phase})
-            say(", ".join(f"{p['phase']} {p['jobs'] / p['seconds']:,.0f}/s" for p in found))
-        seconds, others = clock.read()
+        measure_peers(options, run, postgres)
+        seconds, run["others"] = clock.read()
+        run["minutes"] = seconds / 60
+        if options.own != "none":
+            measure_own(options, run, postgres)
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        keep(run)
         postgres.stop()
-    return {
-        "machine": machine.describe(), "postgres": {"version": postgres.version, "settings": postgres.settings},
-        "rounds": rounds, "missing": missing, "steps": len(steps), "backlog": options.backlog, "minutes": seconds / 60, "load_before": load, "others": others,
-        "partial": bool(options.only or options.skip or options.quick or options.jobs or options.scenarios or rounds < 2),
-        "systems": [{"name": s.name, "version": s.version()} for s in present], "absent": absent,
-        "failed": failed, "phases": phases,
-    }
+
+
+def measure_peers(options, run, postgres):
+    scale, samples = (0.1, 20) if options.quick else (1.0, 200)
+    present = [BY_NAME[system["name"]] for system in run["systems"]]
+    steps = plan.steps(present, run["rounds"], scale, options.jobs, options.backlog, options.scenarios, samples)
+    run["steps"] = len(steps)
+    began = time.monotonic()
+    for number, step in enumerate(steps, 1):
+        if options.minutes and time.monotonic() - began > 60 * options.minutes:
+            run["missing"] = len(steps) - number + 1
+            say(f"{run['missing']} of {len(steps)} measurements are left out: {options.minutes} minutes are over")
+            return
+        say(f"[{number}/{len(steps)}] round {step.round}: {step.system.name} {step.scenario}", end=" ")
+        where = {"system": step.system.name, "scenario": step.measures(), "round": step.round}
+        log = WORK / "logs" / f"{step.system.name}.log"
+        try:
+            found = adapter.run(postgres, step.system, step.adapter_scenario(), step.settings, log, step.pinned)
+        except Exception as error:  # whatever it is, the others go on
+            say(f"failed: {error!r}")
+            run["failed"].append({**where, "why": str(error) or repr(error)})
+            continue
+        run["phases"] += [{**where, **phase} for phase in found]
+        say(", ".join(f"{p['phase']} {p['jobs'] / p['seconds']:,.0f}/s" for p in found))
+        keep(run)
+
+
+def measure_own(options, run, postgres):
+    for part in own.parts(options.own, 100_000 if options.quick else 1_000_000):
+        if options.own_parts and part.name not in options.own_parts:
+            continue
+        say(f"rowlock bench {' '.join(map(str, part.arguments))} …")
+        try:
+            run["own"].append({**own.run(postgres, part), "at": machine.now()})
+        except Failed as error:
+            say(f"  failed: {error}")
+            run["failed"].append({"system": "rowlock", "scenario": f"bench, {part.name}", "round": 1, "why": str(error)})
+        keep(run)
+
+
+def is_partial(options, run):
+    """Whether this says too little to stand for the whole."""
+    cut = run["missing"] > run["steps"] * (1 - 1 / run["rounds"])
+    return bool(run["short"] or options.own_only or cut or not {"rowlock", "floor", "pgmq"} <= {system["name"] for system in run["systems"]})
+
+
+def merged(runs):
+    """One run of several: of each part of Rowlock's own the last."""
+    own_parts = {part["name"]: part for run in runs for part in run.get("own", [])}
+    return {**runs[0], "own": list(own_parts.values())}
+
+
+def keep(run):
+    Path(run["file"]).write_text(json.dumps(run), encoding="utf-8")
 
 
 def say(text, end="\n"):
@@ -146,4 +208,4 @@ if __name__ == "__main__":
     except Failed as error:
         sys.exit(str(error))
     except KeyboardInterrupt:
-        sys.exit("stopped")
+        sys.exit(f"stopped; what was measured is in {WORK / 'results'}")

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import threading
+from collections import Counter
 
 from .meter import Meter
 from .postgres import Failed
@@ -16,16 +17,19 @@ def run(postgres, system, scenario, settings, log, pinned=False, limit=600):
     environment = dict(os.environ, DATABASE_URL=postgres.url(database), RUST_BACKTRACE="0", **system.environment())
     environment.update({name: str(value) for name, value in settings.items()})
     with open(log, "a", encoding="utf-8") as errors:
+        # What earlier runs said is no reason for what goes wrong in this one.
+        begin = errors.seek(0, os.SEEK_END)
         process = subprocess.Popen(
             [*system.command(), scenario],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment,
         )
     # A peer that hangs is a result too.
-    watchdog = threading.Timer(limit, process.kill)
+    overdue = threading.Event()
+    watchdog = threading.Timer(limit, lambda: (overdue.set(), process.kill()))
     watchdog.start()
     reader = None
     try:
-        meter, phases = Meter(postgres, database, process.pid), []
+        meter, phases, turns = Meter(postgres, database, process.pid), [], Counter()
         for line in process.stdout:
             if line.startswith("ready "):
                 if pinned and not reader:
@@ -35,14 +39,15 @@ def run(postgres, system, scenario, settings, log, pinned=False, limit=600):
                 process.stdin.flush()
             elif line.startswith("{"):
                 result = json.loads(line)
-                result.update(meter.end())
+                result.update(meter.end(), turn=turns[result["phase"]])
+                turns[result["phase"]] += 1
                 phases.append(result)
         if process.wait() != 0:
-            raise Failed(why(process.returncode, log, limit))
+            raise Failed(f"not done after {limit} s" if overdue.is_set() else why(process.returncode, log, begin))
     except OSError as error:
         process.kill()
         process.wait()
-        raise Failed(why(process.returncode, log, limit)) from error
+        raise Failed(why(process.returncode, log, begin)) from error
     finally:
         watchdog.cancel()
         if process.poll() is None:
@@ -57,11 +62,11 @@ def run(postgres, system, scenario, settings, log, pinned=False, limit=600):
     return phases
 
 
-def why(code, log, limit):
-    """The last words of an adapter."""
-    if code == -9:
-        return f"not done after {limit} s"
+def why(code, log, begin):
+    """The last words of an adapter, from there on."""
     with open(log, encoding="utf-8", errors="replace") as file:
+        file.seek(begin)
         lines = [line.strip() for line in file if line.strip()]
     telling = [line for line in lines if "error" in line.lower()]
-    return (telling or lines)[-1][:300] if lines else f"ended with code {code}"
+    ended = f"ended by signal {-code}" if code < 0 else f"ended with code {code}"
+    return (telling or lines)[-1][:300] if lines else ended

@@ -4,15 +4,24 @@ from .stats import middle, percentile, ratio, spread
 
 
 class Figures:
-    """All phases of one run: a list of {system, scenario, round, phase, jobs, seconds, …}."""
+    """All phases of one run: a list of {system, scenario, round, turn, phase, jobs, seconds, …}."""
 
     def __init__(self, phases):
         self.phases = phases
 
-    def of(self, system, scenario, phase):
+    def rounds(self):
+        """The same of each round alone."""
+        numbers = sorted({p["round"] for p in self.phases})
+        return [Figures([p for p in self.phases if p["round"] == number]) for number in numbers]
+
+    def all_of(self, system, scenario, phase):
         """In the order in which they were measured."""
         wanted = (system, scenario, phase)
         return [p for p in self.phases if (p["system"], p["scenario"], p["phase"]) == wanted]
+
+    def of(self, system, scenario, phase):
+        """Only those that found their tables fresh: what others do to theirs again and again is no measure of anything but that."""
+        return [p for p in self.all_of(system, scenario, phase) if p.get("turn", 0) == 0]
 
     def rates(self, system, scenario, phase):
         return [p["jobs"] / p["seconds"] for p in self.of(system, scenario, phase)]
@@ -38,8 +47,14 @@ class Figures:
     def largest(self, system, scenario, phase, what):
         return middle([p[what] / p["jobs"] for p in self.of(system, scenario, phase)[:1]])
 
+    def bulk_by(self, system):
+        """The scenario in which it loads faster: with four loaders, or with two."""
+        found = [(self.rate(system, scenario, "bulk"), scenario) for scenario in ("drain", "bulk2")]
+        found = [pair for pair in found if pair[0] is not None]
+        return max(found)[1] if found else "drain"
+
     def bulk(self, system):
-        return self.rate(system, "drain", "bulk")
+        return self.rate(system, self.bulk_by(system), "bulk")
 
     def single(self, system, producers):
         return self.rate(system, f"single{producers}", "single")
@@ -51,13 +66,12 @@ class Figures:
         return None if found is None else found / 1000
 
     def pinned(self, system):
-        """The last drain under a pinned horizon against the last drain of the same churn without; the median of the rounds that have both."""
+        """The last drain under a pinned horizon against the middle one of as many without; the median of the rounds that have both."""
         found = []
-        for number in sorted({p["round"] for p in self.of(system, "pinned", "drain")}):
-            clean = [p for p in self.of(system, "drain", "drain") if p["round"] == number]
-            pinned = [p for p in self.of(system, "pinned", "drain") if p["round"] == number]
-            if clean and len(clean) == len(pinned):
-                found.append(ratio(pinned[-1]["jobs"] / pinned[-1]["seconds"], clean[-1]["jobs"] / clean[-1]["seconds"]))
+        for one in self.rounds():
+            clean = [p["jobs"] / p["seconds"] for p in one.all_of(system, "drain", "drain")]
+            pinned = [p["jobs"] / p["seconds"] for p in one.all_of(system, "pinned", "drain")]
+            found.append(ratio(pinned[-1], middle(clean)) if pinned and clean else None)
         return middle(found)
 
     def handlers_allow(self, system):

@@ -28,8 +28,13 @@ def install(systems, logs):
 
 def present(systems):
     """As `install`, but looks only whether they were installed before."""
-    return {(s.kind, s.adapter): None if Path(s.command()[-1 if s.kind == "node" else 0]).exists() else "not installed before"
-            for s in systems}
+    def there(system):
+        command = system.command()
+        if system.kind == "node":
+            return (Path(command[-1]).parent / "node_modules").exists()
+        return Path(command[0]).exists()
+
+    return {(s.kind, s.adapter): None if there(s) else "not installed before" for s in systems}
 
 
 def rust(adapters, logs):
@@ -40,14 +45,24 @@ def rust(adapters, logs):
     binaries = {adapter: WORK / "target" / "release" / f"peer-{adapter}" for adapter in adapters}
     for binary in binaries.values():
         binary.unlink(missing_ok=True)
+    why = {}
+    if not built(list(binaries), log):
+        # One that cannot even be fetched stops all: then each by itself.
+        for adapter in binaries:
+            own = fresh(logs / f"install-rust-{adapter}.log")
+            if not built([adapter], own):
+                why[adapter] = reason(own)
+    return {("rust", adapter): None if binary.exists() else why.get(adapter, "not built") for adapter, binary in binaries.items()}
+
+
+def built(adapters, log):
     packages = [part for adapter in adapters for part in ("-p", f"peer-{adapter}")]
     command = ["cargo", "build", "--release", "--locked", "--keep-going", *packages]
-    why = None
     try:
         call(command, log, cwd=HERE / "rust", env=dict(os.environ, CARGO_TARGET_DIR=str(WORK / "target")))
-    except Failed as error:
-        why = str(error)
-    return {("rust", adapter): None if binary.exists() else why or "not built" for adapter, binary in binaries.items()}
+    except Failed:
+        return False
+    return True
 
 
 def fresh(log):

@@ -9,9 +9,13 @@ from datetime import datetime, timezone
 from .meter import server_seconds
 
 
+def now():
+    return datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+
+
 def describe():
     return {
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "date": now(),
         "cpu": cpu(),
         "cores": os.cpu_count(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
@@ -71,3 +75,26 @@ def busy_seconds():
 
 def load():
     return os.getloadavg()[0]
+
+
+def settle(most_seconds=120):
+    """Waits until the machine does little else, such as the end of a build, and not for ever."""
+    deadline = time.monotonic() + most_seconds
+    while time.monotonic() < deadline:
+        busy = busy_seconds()
+        time.sleep(3)
+        if busy_seconds() - busy < 0.1 * 3 * (os.cpu_count() or 1):
+            return
+
+
+def file_system(path):
+    """What the data lies on: on one in memory a durable commit would cost nothing."""
+    done = subprocess.run(["stat", "-f", "-c", "%T", str(path)], capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "an unknown file system"
+
+
+def commit():
+    """The commit of this tree, with a + if it was changed since; nothing outside of a checkout."""
+    here = os.path.dirname(__file__)
+    done = subprocess.run(["git", "-C", here, "describe", "--always", "--dirty=+"], capture_output=True, text=True, check=False)
+    return done.stdout.strip()

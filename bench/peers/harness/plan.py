@@ -10,6 +10,11 @@ CHURN = 3
 HANDLERS = 1000
 # A deep backlog is for those who get through it in minutes.
 FAST = 30_000
+# In the order of a round.
+SCENARIOS = ("drain", "bulk2", "pinned", "single1", "single8", "single32", "busy8", "busy32", "apart8", "apart32", "steady", "handlers", "drain again",
+             "latency", "backlog")
+# What the adapters call them, where it is something else.
+CALLED = {"bulk2": "bulk", "pinned": "drain", "drain again": "drain", "backlog": "drain", "handlers": "steady"}
 
 
 @dataclass(frozen=True)
@@ -21,18 +26,19 @@ class Step:
     pinned: bool = False
 
     def adapter_scenario(self):
-        return {
-            "pinned": "drain", "backlog": "drain", "single8": "single", "single32": "single", "busy8": "single",
-            "busy32": "single", "handlers": "steady",
-        }.get(self.scenario, self.scenario)
+        return "single" if "PRODUCERS" in self.settings and re.match("single|busy|apart", self.scenario) else CALLED.get(self.scenario, self.scenario)
+
+    def measures(self):
+        """The scenario that its figures belong to."""
+        return "drain" if self.scenario == "drain again" else self.scenario
 
 
 def steps(systems, rounds, scale=1.0, jobs=None, backlog=0, only_scenarios=None, samples=200):
     """All steps. Scenario by scenario within a round, systems interleaved within a scenario."""
     planned = []
     for number in range(1, rounds + 1):
-        for scenario in ("drain", "pinned", "single8", "single32", "busy8", "busy32", "steady", "handlers", "latency", "backlog"):
-            if only_scenarios and scenario not in only_scenarios:
+        for scenario in SCENARIOS:
+            if only_scenarios and scenario.removesuffix(" again") not in only_scenarios:
                 continue
             for system in turned(systems, number):
                 step = one(number, system, scenario, scale, jobs, backlog, samples)
@@ -54,19 +60,27 @@ def one(number, system, scenario, scale, jobs, backlog, samples):
     if scenario == "backlog":
         if not backlog or number > 1 or system.drain < FAST or "steady" not in system.scenarios:
             return None
-        return Step(number, system, scenario, {"JOBS": backlog, "ROUNDS": 1, "PRODUCERS": 4})
+        return Step(number, system, scenario, {"JOBS": backlog, "ROUNDS": 1})
+    if scenario == "drain again":
+        # Those that many bars are about: one measurement in each round would be too few.
+        return Step(number, system, scenario, {"JOBS": count(system.drain), "ROUNDS": 1}) if system.often else None
     if scenario not in system.scenarios:
         return None
+    if scenario == "bulk2":
+        return Step(number, system, scenario, {"JOBS": count(system.drain), "LOADERS": 2})
     if scenario in ("drain", "pinned"):
         # The churn, held up or not, once; later rounds repeat the plain drain. Ours is what a bar is about, and quick: with each.
         churned = "pinned" in system.scenarios and (number == 1 or system.name == "rowlock")
         if scenario == "pinned" and not churned:
             return None
-        settings = {"JOBS": count(system.drain), "ROUNDS": CHURN if churned else 1, "PRODUCERS": 4}
+        settings = {"JOBS": count(system.drain), "ROUNDS": CHURN if churned else 1}
         return Step(number, system, scenario, settings, pinned=scenario == "pinned")
-    if scenario in ("single8", "single32", "busy8", "busy32"):
-        settings = {"JOBS": count(system.single), "PRODUCERS": int(re.search(r"\d+", scenario).group())}
-        return Step(number, system, scenario, {**settings, "BUSY": int(scenario.startswith("busy"))})
+    if re.match("single|busy|apart", scenario):
+        kind, producers = re.match(r"(\D+)(\d+)", scenario).groups()
+        # One alone waits for the disk each time.
+        own = system.single // 6 if producers == "1" else system.single
+        settings = {"JOBS": count(own), "PRODUCERS": int(producers), "BUSY": int(kind == "busy"), "APART": int(kind == "apart")}
+        return Step(number, system, scenario, settings)
     if scenario == "steady":
         return Step(number, system, scenario, {"JOBS": count(system.steady), "PRODUCERS": 4})
     if scenario == "handlers":

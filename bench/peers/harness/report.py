@@ -4,6 +4,7 @@ import re
 
 from .bars import RAW_THERE, bars
 from .figures import Figures
+from .own_bars import own_bars
 from .plots import bars as chart
 from .systems import BY_NAME
 
@@ -27,8 +28,10 @@ def write(run, out):
 
 
 def markdown(run, figures, names, charts):
+    queues = [name for name in names if BY_NAME[name].queue]
     parts = [
-        head(run), "## To reach\n", bar_table(figures, names), "## Side by side\n", main_table(figures, names),
+        head(run), "## To reach\n", bar_table(bars(figures, queues)), own_head(run), bar_table(own_bars(run.get("own", []))), own_commands(run),
+        "## Side by side\n", main_table(figures, names), single_table(figures, names),
         "\n".join(f"![{title}](benchmarks/{file})" for file, (title, _) in charts.items()) + "\n",
         "## What it costs\n", cost_table(figures, names), "## Who ran, and how\n", systems_table(run, figures, names),
         absent(run), "## What the columns mean\n", legend(run, figures),
@@ -39,52 +42,88 @@ def markdown(run, figures, names, charts):
 def head(run):
     machine, postgres = run["machine"], run["postgres"]
     settings = ", ".join(f"`{name} = {value}`" for name, value in postgres["settings"].items())
-    missing = f" ({run['missing']} of {run['steps']} measurements of the last were left out for time)" if run.get("missing") else ""
-    partial = "\n**A short run: fewer jobs or systems than a full one. Not for quoting.**\n" if run["partial"] else ""
+    missing = f" ({run['missing']} of {run['steps']} measurements, the last ones, were left out for time)" if run.get("missing") else ""
+    partial = "\n**A short run: fewer jobs or systems than a full one. Not for quoting.**\n" if run.get("short") else ""
     return f"""# Measured side by side
 
 Written by `make bench-peers`; do not edit. One run, one PostgreSQL, one machine: compare the ratios, absolute numbers belong to the
-machine and the moment. Every phase of every system checked that each job ran exactly once, and waited until its completion was stored.
+machine and the moment. Where jobs run, it was checked that each ran exactly once and that its completion was stored; where they are only enqueued, that
+all of them were there.
 {partial}
-- {machine['date']}, {run['minutes']:.0f} minutes, {run['rounds']} rounds{missing}, systems interleaved
+- {machine['date']}, {run['minutes']:.0f} minutes, {run['rounds']} rounds{missing}, systems interleaved{of_commit(run)}
 - {machine['cores']} cores ({machine['cpu']}), {machine['memory_gb']} GB, {machine['system']}
-- PostgreSQL {postgres['version']}: {settings}
+- PostgreSQL {postgres['version']} on {postgres.get('file_system', '?')}: {settings}
 - {machine['tools']['rustc']}, node {machine['tools']['node']}, Python {machine['tools']['python']}
 - load average {run['load_before']:.1f} before the run; others used {run['others']:.0%} of the machine during it
 """
 
 
-def bar_table(figures, names):
-    queues = [name for name in names if BY_NAME[name].queue]
-    lines = ["| | against | at least (*at most*) | measured | |", "|---|---|---|---|---|"]
-    for bar in bars(figures, queues):
-        unit = " x" if bar.unit == "x" else f" {bar.unit}"
-        bound = f"*{bar.bound:g}{unit}*" if bar.below else f"{bar.bound:g}{unit}"
-        value = NONE if bar.value is None else f"{bar.value:.2f}{unit}" if bar.value < 100 else f"{bar.value:.0f}{unit}"
-        value = f"{bar.made_of} = {value}" if bar.made_of else value
-        lines.append(f"| {bar.what} | {bar.against} | {bound} | {value} | {bar.verdict()} |")
+def of_commit(run):
+    return f"; Rowlock at {run['commit']}" if run.get("commit") else ""
+
+
+def bar_table(found):
+    lines = ["| | against | at least (*at most*) | measured | lowest to highest round | |", "|---|---|---|---|---|---|"]
+    for bar in found:
+        bound = f"*{bar.bound:g}{suffix(bar)}*" if bar.below else f"{bar.bound:g}{suffix(bar)}"
+        value = NONE if bar.value is None else digits(bar.value) + suffix(bar)
+        if bar.made_of and bar.value is not None:
+            value = f"{bar.made_of} {value}" if bar.made_of.endswith(";") else f"{bar.made_of} = {value}"
+        around = f"{digits(bar.span[0])} to {digits(bar.span[1])}" if bar.span else NONE
+        lines.append(f"| {bar.what} | {bar.against} | {bound} | {value} | {around} | {bar.verdict()} |")
     return "\n".join(lines) + "\n"
+
+
+def digits(value):
+    return f"{value:.2f}" if value < 100 else f"{value:.0f}"
+
+
+def suffix(bar):
+    return " x" if bar.unit == "x" else f" {bar.unit}"
+
+
+def own_head(run):
+    own = run.get("own", [])
+    when = sorted({part["at"] for part in own if part.get("at")})
+    said = f"Measured by `rowlock bench` on the same server, {when[0]} to {when[-1]}; of several lines that a bar means, the worst." if when else \
+        "By `rowlock bench`, which was not run here."
+    return f"What concerns nobody but Rowlock. {said}\n"
+
+
+def own_commands(run):
+    own = run.get("own", [])
+    lines = [f"- `{part['command']}` ({part['seconds'] / 60:.0f} min)" for part in own]
+    return "\n".join(lines) + "\n" if lines else ""
 
 
 def main_table(figures, names):
     lines = [
-        "Thousands of jobs per second, medians, ± half of the distance between lowest and highest.\n",
-        "| | bulk enqueue | single enqueue, 8 producers | 32 producers | drain | producers + worker together | pick-up p50 / p99 ms "
-        "| drain, horizon pinned ÷ same without | deep backlog drain |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "Thousands of jobs per second, medians, ± half of the distance between lowest and highest. †: finished jobs are kept.\n",
+        "| | bulk enqueue | drain | producers + worker together | pick-up p50 / p99 ms | drain, horizon pinned ÷ same without | deep backlog drain |",
+        "|---|---|---|---|---|---|---|",
     ]
     for name in names:
         cells = [
-            rate(figures, name, "drain", "bulk"), rate(figures, name, "single8", "single"),
-            rate(figures, name, "single32", "single"), rate(figures, name, "drain"), rate(figures, name, "steady"),
+            rate(figures, name, figures.bulk_by(name), "bulk"), rate(figures, name, "drain"), rate(figures, name, "steady"),
             waits(figures, name), number(figures.pinned(name), 2), rate(figures, name, "backlog", "drain"),
         ]
-        lines.append(f"| {BY_NAME[name].title} | " + " | ".join(cells) + " |")
-        if figures.rate(name, "busy8", "single"):
-            busy = [rate(figures, name, f"busy{n}", "single") for n in (8, 32)]
-            lines.append(f"| {BY_NAME[name].title}, workers busy | | {busy[0]} | {busy[1]} | | | | | |")
+        lines.append(f"| {BY_NAME[name].shown()} | " + " | ".join(cells) + " |")
         if figures.rate(name, "handlers", "steady"):
-            lines.append(f"| {BY_NAME[name].title}, 10 ms handlers | | | | | {rate(figures, name, 'handlers', 'steady')} | | | |")
+            lines.append(f"| {BY_NAME[name].shown()}, 10 ms handlers | | | {rate(figures, name, 'handlers', 'steady')} | | | |")
+    return "\n".join(lines) + "\n"
+
+
+def single_table(figures, names):
+    lines = [
+        "One job per call, thousands per second, durable when the call returns:\n",
+        "| | 1 producer | 8 producers | 32 producers |",
+        "|---|---|---|---|",
+    ]
+    for name in names:
+        for kind, how in (("single", ""), ("busy", ", workers busy"), ("apart", ", each producer with a client of its own")):
+            cells = [rate(figures, name, f"{kind}{n}", "single") for n in (1, 8, 32)]
+            if any(cells):
+                lines.append(f"| {BY_NAME[name].shown()}{how} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -101,7 +140,7 @@ def cost_table(figures, names):
             cpu(figures.cpu_us(name, "drain", "bulk")), cpu(figures.cpu_us(name, "drain", "drain")),
             size(figures, name, "bulk"), size(figures, name, "drain"),
         ]
-        lines.append(f"| {BY_NAME[name].title} | " + " | ".join(cells) + " |")
+        lines.append(f"| {BY_NAME[name].shown()} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -110,32 +149,40 @@ def systems_table(run, figures, names):
     versions = {system["name"]: system["version"] for system in run["systems"]}
     for name in names:
         jobs = " / ".join(jobs_of(figures, name, scenario) for scenario in ("drain", "single8", "steady"))
-        lines.append(f"| {BY_NAME[name].title} | {versions[name]} | {figures.settings(name)} | {jobs} |")
+        lines.append(f"| {BY_NAME[name].shown()} | {versions[name]} | {figures.settings(name)} | {jobs} |")
     return "\n".join(lines) + "\n"
 
 
 def absent(run):
-    lines = [f"- {BY_NAME[name].title}: not installed: {why}" for name, why in run["absent"].items()]
-    lines += [f"- {BY_NAME[f['system']].title}, {f['scenario']}: failed: {f['why']}" for f in run["failed"]]
+    lines = [f"- {BY_NAME[name].shown()}: not installed: {why}" for name, why in run["absent"].items()]
+    lines += [f"- {BY_NAME[f['system']].shown()}, {f['scenario']}: failed: {f['why']}" for f in run["failed"]]
     return "### Left out\n\n" + "\n".join(lines) + "\n" if lines else ""
 
 
 def legend(run, figures):
-    return f"""- **bulk enqueue**: 4 producers, each by the peer's fastest documented way. Rowlock's client lets as many load at a time as there are cores,
-  because the server is on the same machine.
-- **single enqueue**: each producer waits until its job is durable before it enqueues the next; no worker runs. The floor's figure is a plain
-  INSERT of Rowlock's row without NOTIFY. *Workers busy*: a worker is there and all its slots are taken.
-- **drain**: one worker process, handlers that do nothing, from its start until the last completion is stored.
+    return f"""- **bulk enqueue**: by 4 loaders or by 2, whichever is faster for the system; each by the fastest way that its documentation has. Rowlock, the floor and
+  raw SQL send each loader's share in one call; the others send 1,000 or 2,000 jobs in each. Rowlock's own client lets only as many load at a time as there
+  are cores, because the server is on the same machine.
+- **one job per call**: each producer waits until its job is durable before it enqueues the next; no worker runs. The floor's figure is a plain
+  INSERT of Rowlock's row without NOTIFY. Producers that share one Rowlock client, as the tasks of one process do, share statements and commits where several enqueue at the same time:
+  that is how they can be faster than plain INSERTs. *Each with a client of its own* is what as many processes would see. *Workers busy*: a worker is there and
+  all its slots are taken; it costs no CPU, and the systems it is compared with have none.
+- **drain**: one worker process, handlers that do nothing, from its start until the last completion is stored; in fresh tables.
 - **producers + worker together**: 4 producers in batches of 100 and the worker in one process, flat out.
 {sleeps(figures)}- **pick-up**: from before the enqueue to the start of the handler, one job at a time on an idle queue. The first one of
   each process, which may open connections, does not count.
-- **horizon pinned**: a REPEATABLE READ reader holds its snapshot; the third drain in the same tables, against the third without the reader.
-{deep(run)}- **the floor**: COPY into Rowlock's table, HOT update by `ctid`, durable DELETE by `ctid`; nobody looks for anything.
+- **horizon pinned**: a REPEATABLE READ reader holds its snapshot; the third drain in the same tables, against the middle one of three without the reader.
+  One measurement in each round: small differences mean nothing.
+{deep(run)}- **the floor**: binary COPY into Rowlock's table, HOT update by `ctid`, durable DELETE by `ctid`, 500 at a time; nobody looks for anything. It
+  writes a lease into each row; in a flood Rowlock writes one for many.
 - **River (Go), scaled**: River's Go client is no package of these clients; its figures from an earlier run on a like machine count times
   what pgmq does here over what it did there; for the latency, what raw SQL does (pgmq's is that of its polling).
 - **scaled by raw SQL**: the bar of 3 ms was set on the machine of that earlier run, where raw SQL with NOTIFY had a p50 of
   {RAW_THERE["p50"]} ms. The p99 measured here is divided by how much slower raw SQL's p50 is here (its p99 was 2.1 ms
   there).
+- **defaults** of Rowlock keep finished jobs for 7 days; *history off* is the one setting that is changed (`retention = 0`), as in peers that delete.
+- **within the noise**: the middle of all rounds does not reach it, and one of them does.
+- An empty cell: variants of a system are measured only where they differ; what failed is listed above.
 - CPU of Postgres is that of all its processes; of the client, that of the adapter's process.
 """
 
@@ -172,7 +219,7 @@ def draw(figures, names):
 
 
 def plain(name):
-    return re.sub(r"[*`]", "", BY_NAME[name].title)
+    return re.sub(r"[*`]", "", BY_NAME[name].shown())
 
 
 def rate(figures, name, scenario, phase=None):

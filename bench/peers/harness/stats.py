@@ -17,6 +17,12 @@ def spread(values):
     return (max(values) - min(values)) / 2 / median(values)
 
 
+def span(values):
+    """(lowest, highest); None for fewer than two."""
+    values = [value for value in values if value is not None]
+    return (min(values), max(values)) if len(values) > 1 else None
+
+
 def percentile(values, share):
     """The smallest value that at least `share` of all do not exceed."""
     if not values:

@@ -9,7 +9,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent.parent
 WORK = HERE / ".work"
 
-ALL = ("drain", "pinned", "single8", "single32", "steady", "latency")
+ALL = ("drain", "bulk2", "pinned", "single1", "single8", "single32", "steady", "latency")
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,14 @@ class System:
     variables: dict = field(default_factory=dict)
     # Whether it is a job queue that competes; the rest is there for comparison.
     queue: bool = True
+    # Whether it keeps finished jobs.
+    keeps: bool = False
+    # Whether its drains are measured twice in each round.
+    often: bool = False
+
+    def shown(self):
+        """Its title, with the sign of those who keep finished jobs."""
+        return f"{self.title} †" if self.keeps else self.title
 
     def command(self):
         if self.kind == "rust":
@@ -53,38 +61,38 @@ class System:
             return found.group(1) if found else "?"
         if self.kind == "node":
             path = WORK / "node" / self.adapter / "node_modules" / self.package / "package.json"
-            return json.loads(path.read_text(encoding="utf-8"))["version"]
+            return json.loads(path.read_text(encoding="utf-8"))["version"] if path.exists() else "?"
         code = f"import importlib.metadata as m; print(m.version('{self.package}'))"
         return subprocess.run([self.command()[0], "-c", code], capture_output=True, text=True, check=False).stdout.strip()
 
 
 SYSTEMS = [
     System("rowlock", "**Rowlock**", "rust", "rowlock", None, 600_000, 30_000, 400_000,
-           (*ALL, "busy8", "busy32", "handlers")),
-    System("rowlock-history", "**Rowlock**, history kept", "rust", "rowlock", None, 200_000, 0, 0, ("drain",),
-           {"HISTORY": 1}),
-    System("floor", "the machine's floor", "rust", "floor", None, 600_000, 30_000, 0, ("drain", "single8", "single32"),
-           queue=False),
+           (*ALL, "busy8", "busy32", "apart8", "apart32", "handlers"), often=True),
+    System("rowlock-history", "**Rowlock**", "rust", "rowlock", None, 200_000, 0, 0, ("drain",),
+           {"HISTORY": 1}, keeps=True, often=True),
+    System("floor", "the machine's floor", "rust", "floor", None, 600_000, 30_000, 0, ("drain", "bulk2", "single1", "single8", "single32"),
+           queue=False, often=True),
     System("raw-batch", "raw SQL in batches of 100, NOTIFY per insert", "rust", "raw", None, 150_000, 12_000, 100_000,
            ALL, {"VARIANT": "batch"}, queue=False),
     System("raw-one", "raw SQL, one job per claim", "rust", "raw", None, 15_000, 0, 0, ("drain", "latency"),
            {"VARIANT": "one"}, queue=False),
-    System("pgmq", "pgmq", "rust", "pgmq", "pgmq", 130_000, 16_000, 80_000, queue=False),
+    System("pgmq", "pgmq", "rust", "pgmq", "pgmq", 130_000, 16_000, 80_000, queue=False, often=True),
+    System("pgmq-archive", "pgmq, archived", "rust", "pgmq", "pgmq", 130_000, 0, 0, ("drain",), {"HISTORY": 1}, queue=False, keeps=True),
     System("graphile-worker", "graphile-worker", "node", "graphile", "graphile-worker", 90_000, 2_500, 25_000),
     System("graphile-default", "graphile-worker, default settings", "node", "graphile", "graphile-worker", 5_000, 0, 0,
            ("drain", "latency"), {"VARIANT": "default"}),
-    System("graphile-rust", "graphile_worker (Rust)", "rust", "graphile", "graphile_worker", 90_000, 2_500, 50_000),
-    System("river", "River (its Rust client)", "rust", "river", "riverqueue", 50_000, 9_000, 40_000),
+    System("graphile-rust", "graphile_worker (Rust)", "rust", "graphile", "graphile_worker", 90_000, 2_500, 50_000, often=True),
+    System("river", "River (its Rust client)", "rust", "river", "riverqueue", 50_000, 9_000, 40_000, keeps=True, often=True),
     System("river-default", "River, default settings", "rust", "river", "riverqueue", 2_000, 0, 0, ("drain", "latency"),
-           {"VARIANT": "default"}),
-    System("pg-boss", "pg-boss", "node", "pgboss", "pg-boss", 60_000, 2_500, 40_000),
-    System("apalis", "apalis-postgres", "rust", "apalis", "apalis-postgres", 20_000, 9_000, 25_000),
+           {"VARIANT": "default"}, keeps=True),
+    System("pg-boss", "pg-boss", "node", "pgboss", "pg-boss", 60_000, 2_500, 40_000, keeps=True),
+    System("apalis", "apalis-postgres", "rust", "apalis", "apalis-postgres", 20_000, 9_000, 25_000, keeps=True),
     System("awa", "awa", "rust", "awa", "awa", 20_000, 2_000, 15_000),
     System("pgqueuer", "pgqueuer", "python", "pgqueuer", "pgqueuer", 30_000, 7_000, 25_000),
     System("procrastinate", "procrastinate", "python", "procrastinate", "procrastinate", 2_000, 4_000, 1_000),
     System("sqlxmq", "sqlxmq", "rust", "sqlxmq", "sqlxmq", 7_000, 5_000, 4_000),
-    System("underway", "underway", "rust", "underway", "underway", 600, 9_000, 0,
-           ("drain", "single8", "single32", "latency")),
+    System("underway", "underway", "rust", "underway", "underway", 600, 9_000, 500, keeps=True),
 ]
 
 BY_NAME = {system.name: system for system in SYSTEMS}

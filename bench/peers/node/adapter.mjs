@@ -4,7 +4,8 @@
 import { createInterface } from 'node:readline'
 
 const BATCH = 100
-const BULK_PRODUCERS = 4
+// How many jobs each producer enqueues before it is measured.
+const WARM_UP = 2
 
 const number = (name, otherwise) => Number(process.env[name] ?? otherwise)
 
@@ -13,8 +14,22 @@ export const config = {
   url: process.env.DATABASE_URL,
   jobs: number('JOBS', 10000),
   producers: number('PRODUCERS', 4),
+  // Who load in bulk.
+  loaders: number('LOADERS', 4),
   rounds: number('ROUNDS', 1),
   variant: process.env.VARIANT ?? '',
+}
+
+// How many enqueue at the same time at most. A pool has so many connections open before anything is measured.
+export const enqueuers = Math.max(config.producers, config.loaders)
+
+// Calls so many times at once: what holds a connection each time opens them all.
+export const together = (times, call) => Promise.all(Array.from({ length: times }, (_, at) => call(at)))
+
+// Opens the connections of one of pg's pools.
+export async function open (pool) {
+  const held = await together(enqueuers, () => pool.connect())
+  held.forEach(client => client.release())
 }
 
 class Ledger {
@@ -67,9 +82,9 @@ async function ready (phase) {
 const sleep = ms => new Promise(resolve => setTimeout(resolve, ms))
 
 // A peer has: bulkChunk, settings, bulk(numbers), batch(numbers), single(n), start(ledger) -> worker, stop(worker),
-// count() -> jobs whose completion is not stored yet, close().
+// count() -> jobs whose completion is not stored yet, close(). Its connections for enqueuers are open.
 export async function run (peer) {
-  const { scenario, jobs, rounds, producers } = config
+  const { scenario, jobs, rounds, producers, loaders } = config
   const report = (phase, count, began, ended, exact, more = {}) => {
     const seconds = (ended - began) / 1000
     console.log(JSON.stringify({ phase, jobs: count, seconds, exact, settings: peer.settings, ...more }))
@@ -77,15 +92,20 @@ export async function run (peer) {
 
   const produce = async (first, count, size, workers, call) => {
     let next = 0
-    await Promise.all(Array.from({ length: workers }, async () => {
+    await together(workers, async () => {
       while (next < count) {
         const from = next
         next += size
         const length = Math.min(size, count - from)
         await call(Array.from({ length }, (_, at) => first + from + at))
       }
-    }))
+    })
   }
+
+  // Each producer enqueues a few that do not count, all at the same time: then its connection is open and its statement known.
+  const warmUp = () => together(producers, async producer => {
+    for (let at = 0; at < WARM_UP; at++) await peer.single(jobs + producer * WARM_UP + at)
+  })
 
   // Waits until all have run and their completion is stored, and says when that was: what a count sees was so when it began.
   const finished = async (ledger, count) => {
@@ -102,7 +122,7 @@ export async function run (peer) {
   const bulk = async round => {
     await ready('bulk')
     const began = performance.now()
-    await produce(round * jobs, jobs, peer.bulkChunk, BULK_PRODUCERS, numbers => peer.bulk(numbers))
+    await produce(round * jobs, jobs, peer.bulkChunk, loaders, numbers => peer.bulk(numbers))
     const ended = performance.now()
     report('bulk', jobs, began, ended, await peer.count() === jobs)
   }
@@ -111,11 +131,13 @@ export async function run (peer) {
     bulk: () => bulk(0),
 
     async single () {
+      await warmUp()
+      const before = await peer.count()
       await ready('single')
       const began = performance.now()
       await produce(0, jobs, 1, producers, ([n]) => peer.single(n))
       const ended = performance.now()
-      report('single', jobs, began, ended, await peer.count() === jobs)
+      report('single', jobs, began, ended, await peer.count() === before + jobs)
     },
 
     async drain () {

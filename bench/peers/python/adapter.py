@@ -9,7 +9,8 @@ import sys
 import time
 
 BATCH = 100
-BULK_PRODUCERS = 4
+# How many jobs each producer enqueues before it is measured.
+WARM_UP = 2
 
 
 class Config:
@@ -17,6 +18,10 @@ class Config:
     url = os.environ.get("DATABASE_URL", "")
     jobs = int(os.environ.get("JOBS", 10_000))
     producers = int(os.environ.get("PRODUCERS", 4))
+    # Who load in bulk.
+    loaders = int(os.environ.get("LOADERS", 4))
+    # How many enqueue at the same time at most. A pool has so many connections open before anything is measured.
+    enqueuers = max(producers, loaders)
     rounds = int(os.environ.get("ROUNDS", 1))
 
 
@@ -56,7 +61,7 @@ class Ledger:
 
 class Run:
     """A peer has: bulk_chunk, settings, bulk(numbers), batch(numbers), single(n), start(ledger) -> worker, stop(worker), count() -> jobs
-    whose completion is not stored yet."""
+    whose completion is not stored yet. Its connections for enqueuers are open."""
 
     def __init__(self, peer):
         self.peer = peer
@@ -95,16 +100,27 @@ class Run:
     async def bulk(self, number=0):
         await self.ready("bulk")
         began = time.perf_counter()
-        await self.produce(number * Config.jobs, Config.jobs, self.peer.bulk_chunk, BULK_PRODUCERS, self.peer.bulk)
+        await self.produce(number * Config.jobs, Config.jobs, self.peer.bulk_chunk, Config.loaders, self.peer.bulk)
         seconds = time.perf_counter() - began
         self.report("bulk", Config.jobs, seconds, await self.peer.count() == Config.jobs)
 
+    async def warm_up(self):
+        """Each producer enqueues a few that do not count, all at the same time: then its connection is open and its statement known."""
+
+        async def producer(number):
+            for at in range(WARM_UP):
+                await self.peer.single(Config.jobs + number * WARM_UP + at)
+
+        await asyncio.gather(*(producer(number) for number in range(Config.producers)))
+
     async def single(self):
+        await self.warm_up()
+        before = await self.peer.count()
         await self.ready("single")
         began = time.perf_counter()
         await self.produce(0, Config.jobs, 1, Config.producers, lambda numbers: self.peer.single(numbers[0]))
         seconds = time.perf_counter() - began
-        self.report("single", Config.jobs, seconds, await self.peer.count() == Config.jobs)
+        self.report("single", Config.jobs, seconds, await self.peer.count() == before + Config.jobs)
 
     async def drain(self):
         ledger = Ledger(Config.jobs * Config.rounds)

@@ -1,6 +1,7 @@
 """pgqueuer on asyncpg and uvloop: a pool for producers, a connection of its own for the worker, batches of 1000."""
 
 import asyncio
+import json
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -28,25 +29,25 @@ class Peer:
         connection = await asyncpg.connect(Config.url)
         await Queries(AsyncpgDriver(connection)).install()
         self.counting = connection
-        pool = await asyncpg.create_pool(Config.url, min_size=1, max_size=Config.producers + 2)
+        pool = await asyncpg.create_pool(Config.url, min_size=Config.enqueuers, max_size=Config.enqueuers + 2)
         self.queries = Queries(AsyncpgPoolDriver(pool))
         return self
 
     async def bulk(self, numbers):
-        payloads = [str(n).encode() for n in numbers]
+        payloads = [payload(n) for n in numbers]
         await self.queries.enqueue([ENTRYPOINT] * len(numbers), payloads, [0] * len(numbers))
 
     batch = bulk
 
     async def single(self, n):
-        await self.queries.enqueue(ENTRYPOINT, str(n).encode())
+        await self.queries.enqueue(ENTRYPOINT, payload(n))
 
     async def start(self, ledger):
         queuer = PgQueuer(AsyncpgDriver(await asyncpg.connect(Config.url)))
 
         @queuer.entrypoint(ENTRYPOINT)
         async def noop(job):
-            ledger.run(int(job.payload))
+            ledger.run(json.loads(job.payload)["n"])
 
         task = asyncio.create_task(queuer.run(batch_size=BATCH, dequeue_timeout=timedelta(seconds=1)))
         return queuer, task
@@ -58,6 +59,10 @@ class Peer:
 
     async def count(self):
         return await self.counting.fetchval("select count(*) from pgqueuer")
+
+
+def payload(n):
+    return json.dumps({"n": n}).encode()
 
 
 async def main():

@@ -21,8 +21,8 @@ class Peer:
     settings = f"uvloop, concurrency {CONCURRENCY}, delete_jobs always"
 
     async def set_up(self):
-        size = Config.producers + CONCURRENCY + 2
-        connector = procrastinate.PsycopgConnector(conninfo=Config.url, min_size=1, max_size=size)
+        least, most = Config.enqueuers, Config.enqueuers + CONCURRENCY + 2
+        connector = procrastinate.PsycopgConnector(conninfo=Config.url, min_size=least, max_size=most)
         self.app = procrastinate.App(connector=connector)
         self.ledger = None
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from harness import install, plan, report, stats
+from harness import install, own, plan, report, stats
 from harness.bars import Bar, bars
 from harness.figures import Figures
+from harness.own_bars import own_bars
 from harness.postgres import Failed, with_database
 from harness.systems import BY_NAME, HERE, SYSTEMS
 
@@ -78,9 +79,9 @@ class Bars(unittest.TestCase):
         self.assertEqual(bar.made_of, "5.00 ms ÷ 2.00")
         self.assertEqual(p99({"rowlock": [9000, 5000]}).verdict(), "not measured")
 
-    def test_pinned_compares_the_last_drains(self):
-        phases = [phase("rowlock", "drain", "drain", 100, s) for s in (3.0, 2.0, 1.0)]
-        phases += [phase("rowlock", "pinned", "drain", 100, s) for s in (3.0, 2.0, 2.0)]
+    def test_pinned_compares_the_last_drain_with_the_middle_one(self):
+        phases = [phase("rowlock", "drain", "drain", 100, s, turn=t) for t, s in enumerate((3.0, 2.0, 1.0))]
+        phases += [phase("rowlock", "pinned", "drain", 100, s, turn=t) for t, s in enumerate((3.0, 2.0, 4.0))]
         self.assertAlmostEqual(Figures(phases).pinned("rowlock"), 0.5)
         # A second round counts if it has both.
         phases.append(phase("rowlock", "pinned", "drain", 100, 1.0, number=2))
@@ -88,12 +89,59 @@ class Bars(unittest.TestCase):
         phases.append(phase("rowlock", "drain", "drain", 100, 1.0, number=2))
         self.assertAlmostEqual(Figures(phases).pinned("rowlock"), 0.75)
 
+    def test_only_fresh_tables_count(self):
+        phases = [phase("rowlock", "drain", "drain", 100, s, turn=t) for t, s in enumerate((1.0, 2.0, 2.0))]
+        self.assertEqual(Figures(phases).rate("rowlock", "drain"), 100)
+
+    def test_bulk_is_by_as_many_loaders_as_are_faster(self):
+        phases = [phase("pgmq", "drain", "bulk", 100, 1.0), phase("pgmq", "bulk2", "bulk", 100, 0.5), phase("rowlock", "drain", "bulk", 100, 0.4),
+                  phase("rowlock", "bulk2", "bulk", 100, 0.5)]
+        self.assertEqual(Figures(phases).bulk("pgmq"), 200)
+        bar = next(bar for bar in bars(Figures(phases), []) if bar.what == "bulk enqueue" and bar.against == "pgmq")
+        self.assertAlmostEqual(bar.value, 1.25)
+
+    def test_a_bar_between_the_rounds_is_within_the_noise(self):
+        phases = []
+        for number, seconds in enumerate((2.0, 1.0, 2.0), 1):
+            phases += [phase("rowlock", "drain", "drain", 100, seconds, number), phase("floor", "drain", "drain", 100, 1.0, number)]
+        bar = next(bar for bar in bars(Figures(phases), []) if bar.against == "the floor")
+        self.assertEqual((bar.value, bar.span, bar.verdict()), (0.5, (0.5, 1.0), "within the noise"))
+
+    def test_without_pgmq_nothing_is_said_of_river(self):
+        phases = [phase("rowlock", "drain", "drain", 100, 1.0), phase("river", "drain", "drain", 10, 1.0)]
+        river = [bar for bar in bars(Figures(phases), []) if bar.against.startswith("River (no")]
+        self.assertTrue(river and all(bar.verdict() == "not measured" for bar in river))
+
+
+class Own(unittest.TestCase):
+    def part(self, name, *lines):
+        return {"name": name, "command": "rowlock bench", "seconds": 1.0, "at": "d", "lines": list(lines)}
+
+    def test_the_worst_line_counts(self):
+        found = {bar.what: bar for bar in own_bars([
+            self.part("backlog", {"case": "10,000 waiting", "worker_rss_max_bytes": 20e6},
+                      {"case": "1,000,000 waiting", "worker_rss_max_bytes": 70e6, "claim_of_small": 1.1, "spread": {"claim_of_small": [0.9, 1.3]}}),
+            self.part("rested", {"case": "idle queue, after 1h", "start_p50_ms": 2.2}), self.part("busy", {"case": "idle queue", "start_p50_ms": 2.0}),
+        ])}
+        self.assertEqual(found["worker memory, deep backlog"].verdict(), "not reached")
+        claim = found["claim time, deep backlog"]
+        self.assertEqual((claim.value, claim.span, claim.verdict()), (1.1, (0.9, 1.3), "reached"))
+        self.assertAlmostEqual(found["pick-up p50 after 1h idle"].value, 1.1)
+        self.assertEqual(found["CPU of Postgres with 20 idle workers"].verdict(), "not measured")
+
+    def test_each_part_has_a_bar(self):
+        names = [part.name for part in own.parts("full")]
+        self.assertEqual(len(names), len(set(names)))
+        self.assertEqual(own.parts("full")[-1].arguments[-1], "10m")
+
 
 class Plan(unittest.TestCase):
     def test_systems_are_interleaved_and_nothing_is_done_twice(self):
         steps = plan.steps(SYSTEMS, rounds=2)
         keys = [(s.round, s.system.name, s.scenario) for s in steps]
         self.assertEqual(len(keys), len(set(keys)))
+        self.assertEqual({(s.measures(), s.adapter_scenario()) for s in steps if s.scenario == "drain again"}, {("drain", "drain")})
+        self.assertEqual({s.adapter_scenario() for s in steps}, {"drain", "bulk", "single", "steady", "latency"})
         drains = [s.system.name for s in steps if s.scenario == "drain" and s.round == 1]
         self.assertEqual(drains, [s.name for s in SYSTEMS if "drain" in s.scenarios])
         self.assertEqual({s.system.name for s in steps if s.scenario == "pinned" and s.round > 1}, {"rowlock"})
@@ -122,16 +170,16 @@ class Report(unittest.TestCase):
         run = {"machine": {"date": "d", "cpu": "c", "cores": 2, "memory_gb": 4, "system": "s",
                            "tools": {"rustc": "r", "node": "n", "python": "p"}},
                "postgres": {"version": "15", "settings": {"fsync": "on"}}, "rounds": 1, "backlog": 0, "minutes": 1.0, "load_before": 0.1,
-               "others": 0.05, "partial": True, "systems": [{"name": "rowlock", "version": "this tree"}],
+               "others": 0.05, "short": True, "systems": [{"name": "rowlock", "version": "this tree"}],
                "absent": {"pgmq": "cargo is not installed"}, "failed": [{"system": "rowlock", "scenario": "steady", "why": "x"}],
                "phases": phases}
         with tempfile.TemporaryDirectory() as place:
             page = report.write(run, Path(place)).read_text(encoding="utf-8")
-            self.assertIn("| **Rowlock** | 100.0 |  |  | 50.0 |", page)
+            self.assertIn("| **Rowlock** | 100.0 | 50.0 |", page)
             self.assertIn("0.9 / 2.1", page)
             self.assertIn("pgmq: not installed: cargo is not installed", page)
             self.assertIn("steady: failed: x", page)
-            self.assertIn("*500 bytes* | 400 bytes | reached", page)
+            self.assertIn("with page images 2000; 400 bytes |  | reached", page)
             svg = (Path(place) / "benchmarks" / "drain.svg").read_text(encoding="utf-8")
             self.assertTrue(svg.startswith("<svg"))
 

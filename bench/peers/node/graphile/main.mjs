@@ -3,7 +3,7 @@
 import { Logger, makeWorkerUtils, run as runWorker } from 'graphile-worker'
 import pg from 'pg'
 
-import { config, run } from '../adapter.mjs'
+import { config, enqueuers, open, run } from '../adapter.mjs'
 
 const plain = config.variant === 'default'
 const fast = {
@@ -18,9 +18,10 @@ const worker = {
   ...(plain ? {} : fast),
 }
 const quiet = new Logger(() => (level, message) => { if (level === 'error') console.error(message) })
-const pool = new pg.Pool({ connectionString: config.url, max: config.producers + 4 })
+const pool = new pg.Pool({ connectionString: config.url, max: enqueuers + 4, idleTimeoutMillis: 0 })
 const utils = await makeWorkerUtils({ pgPool: pool, logger: quiet })
 await utils.migrate()
+await open(pool)
 
 const specs = numbers => numbers.map(n => ({ identifier: 'noop', payload: { n } }))
 

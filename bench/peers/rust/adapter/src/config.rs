@@ -11,7 +11,10 @@ pub struct Config {
     pub url: String,
     /// Jobs in each measured phase.
     pub jobs: u64,
+    /// Who enqueue one job, or one small batch, after the other.
     pub producers: u64,
+    /// Who load in bulk.
+    pub loaders: u64,
     /// Jobs at once.
     pub workers: usize,
     /// How often a drain is repeated in the same tables.
@@ -22,6 +25,8 @@ pub struct Config {
     pub handler_ms: u64,
     /// Single enqueues while all slots of a worker are taken.
     pub busy: bool,
+    /// A client for each producer, where one client would put the jobs of several into one statement.
+    pub apart: bool,
     /// A choice between several ways of the same peer, such as `default`.
     pub variant: String,
 }
@@ -35,13 +40,20 @@ impl Config {
             url: std::env::var("DATABASE_URL").context("DATABASE_URL is not set")?,
             jobs: number("JOBS", 10_000)?,
             producers: number("PRODUCERS", 4)?,
+            loaders: number("LOADERS", 4)?,
             workers: number("WORKERS", 100)?,
             rounds: number("ROUNDS", 1)?,
             history: number("HISTORY", 0)? != 0,
             handler_ms: number("HANDLER_MS", 0)?,
             busy: number("BUSY", 0)? != 0,
+            apart: number("APART", 0)? != 0,
             variant: std::env::var("VARIANT").unwrap_or_default(),
         })
+    }
+
+    /// How many enqueue at the same time at most. A pool has so many connections open before anything is measured.
+    pub fn enqueuers(&self) -> u32 {
+        u32::try_from(self.producers.max(self.loaders)).unwrap_or(u32::MAX)
     }
 }
 

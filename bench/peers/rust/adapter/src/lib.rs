@@ -14,20 +14,19 @@ pub use anyhow::Result;
 pub use config::Config;
 pub use ledger::Ledger;
 
-/// How many jobs a producer hands over at once in the steady scenario, and how many producers load in bulk.
+/// How many jobs a producer hands over at once in the steady scenario.
 pub const BATCH: u64 = 100;
-pub const BULK_PRODUCERS: u64 = 4;
 
 /// One system under measurement. All numbers are of jobs: a job's payload is `{"n": NUMBER}`, and its handler awaits
 /// [`Ledger::run`] with it.
 pub trait Peer: Send + Sync + Sized + 'static {
     type Worker: Send;
 
-    /// The fastest size of one call of [`Peer::bulk`]; 0: each of the producers makes one call.
+    /// The fastest size of one call of [`Peer::bulk`]; 0: each of the loaders makes one call.
     const BULK_CHUNK: u64 = 1000;
 
-    /// Tables, pools: everything that is not measured. The database is new and empty. Not sent anywhere: the futures of some
-    /// migrators cannot be.
+    /// Tables, and a connection for each of [`Config::enqueuers`]: everything that is not measured. The database is new and empty. Not
+    /// sent anywhere: the futures of some migrators cannot be.
     fn set_up(config: &Config) -> impl Future<Output = Result<Self>>;
 
     /// The settings that differ from the defaults, in a few words.
@@ -42,6 +41,12 @@ pub trait Peer: Send + Sync + Sized + 'static {
 
     fn single(&self, job: u64) -> impl Future<Output = Result<()>> + Send {
         self.batch(job..job + 1)
+    }
+
+    /// As [`Peer::single`], for those to whom it makes a difference which of the producers asks.
+    fn single_of(&self, producer: u64, job: u64) -> impl Future<Output = Result<()>> + Send {
+        let _ = producer;
+        self.single(job)
     }
 
     /// What is to be known before a drain and not measured in it.
@@ -63,6 +68,16 @@ pub trait Peer: Send + Sync + Sized + 'static {
             Ok(u64::try_from(row.get::<_, i64>(0))?)
         }
     }
+
+    /// Whether what is kept of so many finished jobs is complete. Asked after the last of them, when the worker has stopped.
+    fn verify(
+        &self,
+        sql: &tokio_postgres::Client,
+        jobs: u64,
+    ) -> impl Future<Output = Result<()>> + Send {
+        let _ = (sql, jobs);
+        async { Ok(()) }
+    }
 }
 
 /// The payload of a job.
@@ -76,6 +91,18 @@ pub fn run<P: Peer>() -> Result<()> {
         .enable_all()
         .build()?
         .block_on(scenarios::run::<P>())
+}
+
+/// Holds so many connections of a pool at once, so that they are open before anything is measured.
+pub async fn open<C, E>(connections: u32, acquire: impl AsyncFn() -> Result<C, E>) -> Result<()>
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let mut held = Vec::new();
+    for _ in 0..connections {
+        held.push(acquire().await?);
+    }
+    Ok(())
 }
 
 /// A plain connection, for those who bring no pool of their own.

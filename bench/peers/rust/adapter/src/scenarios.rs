@@ -8,10 +8,21 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::{BATCH, BULK_PRODUCERS, Config, Ledger, Peer, connect, protocol};
+use crate::{BATCH, Config, Ledger, Peer, connect, protocol};
 
+/// Numbers from here on are in no ledger, and still a signed one in JSON.
+const BEYOND: u64 = u64::MAX / 4;
 /// How many slots of a worker are kept busy at most.
 const BLOCKERS: u64 = 1000;
+/// How many jobs each producer enqueues before it is measured.
+const WARM_UP: u64 = 2;
+
+/// How several jobs are handed over.
+#[derive(Clone, Copy)]
+enum Call {
+    Bulk,
+    Batch,
+}
 
 struct Stage<P> {
     peer: Arc<P>,
@@ -38,14 +49,14 @@ pub(crate) async fn run<P: Peer>() -> Result<()> {
 impl<P: Peer> Stage<P> {
     /// Loads one round's jobs.
     async fn bulk(&self, round: u64) -> Result<()> {
-        let jobs = self.config.jobs;
+        let (jobs, loaders) = (self.config.jobs, self.config.loaders);
         let chunk = match P::BULK_CHUNK {
-            0 => jobs.div_ceil(BULK_PRODUCERS),
+            0 => jobs.div_ceil(loaders),
             chunk => chunk,
         };
         protocol::ready("bulk").await?;
         let began = Instant::now();
-        self.produce(round * jobs, jobs, chunk, BULK_PRODUCERS)
+        self.produce(Call::Bulk, round * jobs, jobs, chunk, loaders)
             .await?;
         let seconds = began.elapsed();
         let exact = self.stored(jobs).await?;
@@ -60,26 +71,11 @@ impl<P: Peer> Stage<P> {
             true => Some(self.busy_worker(&ledger).await?),
             false => None,
         };
+        self.warm_up().await?;
         let before = self.count().await?;
         protocol::ready("single").await?;
         let began = Instant::now();
-        let next = Arc::new(AtomicU64::new(0));
-        let mut tasks = JoinSet::new();
-        for _ in 0..self.config.producers {
-            let (peer, next) = (self.peer.clone(), next.clone());
-            tasks.spawn(async move {
-                loop {
-                    let n = next.fetch_add(1, Relaxed);
-                    if n >= jobs {
-                        return anyhow::Ok(());
-                    }
-                    peer.single(n).await?;
-                }
-            });
-        }
-        while let Some(done) = tasks.join_next().await {
-            done??;
-        }
+        self.singles(jobs).await?;
         let seconds = began.elapsed();
         let exact = self.stored(before + jobs).await?;
         self.report("single", jobs, seconds, exact, json!({}))?;
@@ -90,11 +86,43 @@ impl<P: Peer> Stage<P> {
         Ok(())
     }
 
+    /// Each producer enqueues a few that do not count, all at the same time: then its connection is open and its statement known.
+    async fn warm_up(&self) -> Result<()> {
+        let mut tasks = JoinSet::new();
+        for producer in 0..self.config.producers {
+            let peer = self.peer.clone();
+            let first = BEYOND + BLOCKERS + producer * WARM_UP;
+            tasks.spawn(async move {
+                for n in first..first + WARM_UP {
+                    peer.single_of(producer, n).await?;
+                }
+                Ok(())
+            });
+        }
+        all(tasks).await
+    }
+
+    async fn singles(&self, jobs: u64) -> Result<()> {
+        let next = Arc::new(AtomicU64::new(0));
+        let mut tasks = JoinSet::new();
+        for producer in 0..self.config.producers {
+            let (peer, next) = (self.peer.clone(), next.clone());
+            tasks.spawn(async move {
+                loop {
+                    let n = next.fetch_add(1, Relaxed);
+                    if n >= jobs {
+                        return Ok(());
+                    }
+                    peer.single_of(producer, n).await?;
+                }
+            });
+        }
+        all(tasks).await
+    }
+
     /// A worker all of whose slots are taken by jobs that wait.
     async fn busy_worker(&self, ledger: &Arc<Ledger>) -> Result<P::Worker> {
-        self.peer
-            .bulk(u64::MAX / 4..u64::MAX / 4 + BLOCKERS)
-            .await?;
+        self.peer.bulk(BEYOND..BEYOND + BLOCKERS).await?;
         let worker = self.peer.start(ledger.clone()).await?;
         // Busy when for a while no more of them were started.
         let mut seen = 0;
@@ -129,7 +157,7 @@ impl<P: Peer> Stage<P> {
             self.report("drain", jobs, seconds, exact, json!({}))?;
             self.peer.stop(worker).await?;
         }
-        self.end(&ledger, jobs * self.config.rounds)
+        self.end(&ledger, jobs * self.config.rounds).await
     }
 
     /// Producers and a worker together, flat out.
@@ -143,11 +171,12 @@ impl<P: Peer> Stage<P> {
         let worker = self.peer.start(ledger.clone()).await?;
         protocol::ready("steady").await?;
         let began = Instant::now();
-        self.produce(0, jobs, BATCH, self.config.producers).await?;
+        self.produce(Call::Batch, 0, jobs, BATCH, self.config.producers)
+            .await?;
         let seconds = self.finished(&ledger, jobs).await? - began;
         self.report("steady", jobs, seconds, ledger.exact(jobs), more)?;
         self.peer.stop(worker).await?;
-        self.end(&ledger, jobs)
+        self.end(&ledger, jobs).await
     }
 
     /// From before the enqueue to the start of the handler, on an idle queue.
@@ -174,11 +203,18 @@ impl<P: Peer> Stage<P> {
         let exact = ledger.exact(jobs);
         self.report("latency", jobs, seconds, exact, json!({"waits_us": waits}))?;
         self.peer.stop(worker).await?;
-        self.end(&ledger, jobs)
+        self.end(&ledger, jobs).await
     }
 
     /// Several producers enqueue the numbers from `first` on, `size` at a time.
-    async fn produce(&self, first: u64, jobs: u64, size: u64, producers: u64) -> Result<()> {
+    async fn produce(
+        &self,
+        call: Call,
+        first: u64,
+        jobs: u64,
+        size: u64,
+        producers: u64,
+    ) -> Result<()> {
         let next = Arc::new(AtomicU64::new(0));
         let mut tasks = JoinSet::new();
         for _ in 0..producers {
@@ -187,20 +223,17 @@ impl<P: Peer> Stage<P> {
                 loop {
                     let n = next.fetch_add(size, Relaxed);
                     if n >= jobs {
-                        return anyhow::Ok(());
+                        return Ok(());
                     }
                     let numbers = first + n..first + (n + size).min(jobs);
-                    match size {
-                        BATCH => peer.batch(numbers).await?,
-                        _ => peer.bulk(numbers).await?,
+                    match call {
+                        Call::Bulk => peer.bulk(numbers).await?,
+                        Call::Batch => peer.batch(numbers).await?,
                     }
                 }
             });
         }
-        while let Some(done) = tasks.join_next().await {
-            done??;
-        }
-        Ok(())
+        all(tasks).await
     }
 
     /// Waits until all have run and their completion is stored, and says when that was. A count may take long where many dead rows
@@ -239,13 +272,13 @@ impl<P: Peer> Stage<P> {
         Arc::new(Ledger::new(jobs, timed, self.config.handler_ms))
     }
 
-    /// A look after the worker has stopped: nothing may have run once more since.
-    fn end(&self, ledger: &Ledger, jobs: u64) -> Result<()> {
+    /// A look after the worker has stopped: nothing may have run once more since, and nothing that is kept be missing.
+    async fn end(&self, ledger: &Ledger, jobs: u64) -> Result<()> {
         ensure!(
             ledger.exact(jobs),
             "some of {jobs} jobs did not run exactly once"
         );
-        Ok(())
+        self.peer.verify(&self.sql, jobs).await
     }
 
     fn report(
@@ -268,6 +301,14 @@ impl<P: Peer> Stage<P> {
         }
         protocol::result(&value)
     }
+}
+
+/// Waits for all; fails as soon as one does.
+async fn all(mut tasks: JoinSet<Result<()>>) -> Result<()> {
+    while let Some(done) = tasks.join_next().await {
+        done??;
+    }
+    Ok(())
 }
 
 /// How many sleeps of this length are done in a second, so many at once, when there is nothing else to do: timers are coarse.

@@ -40,9 +40,12 @@ impl Peer for Apalis {
 
     async fn set_up(config: &adapter::Config) -> Result<Self> {
         let pool = PgPoolOptions::new()
-            .max_connections(u32::try_from(config.producers)? + 10)
+            .min_connections(config.enqueuers())
+            .max_connections(config.enqueuers() + 10)
+            .test_before_acquire(false)
             .connect(&config.url)
             .await?;
+        adapter::open(config.enqueuers(), || pool.acquire()).await?;
         PostgresStorage::setup(&pool).await?;
         Ok(Self {
             pool,

@@ -31,9 +31,12 @@ impl Peer for Awa {
 
     async fn set_up(config: &Config) -> Result<Self> {
         let pool = PgPoolOptions::new()
-            .max_connections(u32::try_from(config.producers)? + 20)
+            .min_connections(config.enqueuers())
+            .max_connections(config.enqueuers() + 20)
+            .test_before_acquire(false)
             .connect(&config.url)
             .await?;
+        adapter::open(config.enqueuers(), || pool.acquire()).await?;
         awa::migrations::run(&pool).await?;
         // Its storage is made ready by the first worker that starts; jobs enqueued before go elsewhere.
         let first = Client::builder(pool.clone())

@@ -1,44 +1,57 @@
 //! The machine's floor: what the rows of Rowlock's table and its indexes cost when nobody looks for them, thinks about them or
-//! runs anything. COPY in; a HOT update by `ctid` (asynchronous commit) and a durable DELETE by `ctid`, in batches of 500 on 4
-//! connections. The places of the rows are read before the clock starts. Single enqueues are plain INSERTs of the same
-//! row without NOTIFY, one connection for each producer.
+//! runs anything. Binary COPY in; a HOT update by `ctid` (asynchronous commit) and a durable DELETE by `ctid`, in batches of 500 on 4
+//! connections, whose statements are prepared and the places of the rows read before the clock starts. Single enqueues are plain
+//! INSERTs of the same row without NOTIFY, one connection for each producer.
+
+mod rows;
+mod tid;
 
 use std::ops::Range;
-use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use adapter::{Config, Ledger, Peer, Result};
 use anyhow::ensure;
-use futures_util::SinkExt;
+use tid::Tid;
 use tokio::task::JoinSet;
-use tokio_postgres::types::ToSql;
+use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Statement};
 
 const BATCH: usize = 500;
 const CONNECTIONS: usize = 4;
 
-const COPY: &str = "copy rowlock.job (queue, kind, payload) from stdin";
 const INSERT: &str =
     "insert into rowlock.job (queue, kind, payload) values ('bench', 'noop', $1::text::jsonb)";
-const PLACES: &str = "select ctid::text, (payload ->> 'n')::bigint from rowlock.job";
+const PLACES: &str = "select ctid, (payload ->> 'n')::bigint from rowlock.job";
+// Only the scan by place is left, whatever the statistics say.
+const FORCED: &str = "set enable_seqscan = off; set enable_indexscan = off; set enable_bitmapscan = off; \
+     set plan_cache_mode = force_generic_plan; set jit = off";
+// A claim need not be durable, so its commit does not wait for the disk. The sub-select is evaluated once.
 const CLAIM: &str = "update rowlock.job set lease_until = now() + interval '30 s', claimed_at = now(), token = $2, \
-     lease_by = 1, attempt = attempt + 1 where ctid = any ($1::text[]::tid[]) returning ctid::text";
-const COMPLETE: &str = "delete from rowlock.job where ctid = any ($1::text[]::tid[])";
-
-type Places = Vec<(String, u64)>;
+     lease_by = 1, attempt = attempt + 1 \
+     where ctid = any ($1) and (select set_config('synchronous_commit', 'off', true)) = 'off' returning ctid";
+const COMPLETE: &str = "delete from rowlock.job where ctid = any ($1)";
+const TOKEN: i64 = 7;
 
 struct Floor {
     url: String,
     /// For whoever needs one for a moment.
     idle: Mutex<Vec<Producer>>,
-    /// Where the rows are.
-    places: Mutex<Places>,
+    /// What the next drain works with.
+    hands: Mutex<Vec<Hand>>,
+    rows: Mutex<Rows>,
 }
 
 struct Producer {
     client: Client,
     insert: Statement,
+}
+
+/// Where the rows are, and the numbers of their jobs.
+#[derive(Default)]
+struct Rows {
+    places: Vec<Tid>,
+    numbers: Vec<u64>,
 }
 
 impl Floor {
@@ -64,32 +77,25 @@ impl Peer for Floor {
         rowlock::Client::connect_and_migrate(&config.url).await?;
         let floor = Self {
             url: config.url.clone(),
-            idle: Mutex::new(Vec::new()),
-            places: Mutex::new(Vec::new()),
+            idle: Mutex::default(),
+            hands: Mutex::default(),
+            rows: Mutex::default(),
         };
-        for _ in 0..config.producers {
-            let producer = floor.producer().await?;
-            lock(&floor.idle).insert(0, producer);
+        let mut open = Vec::new();
+        for _ in 0..config.enqueuers() {
+            open.push(floor.producer().await?);
         }
+        lock(&floor.idle).append(&mut open);
         Ok(floor)
     }
 
     fn settings(&self) -> String {
-        format!("batches of {BATCH}, {CONNECTIONS} connections")
+        format!("batches of {BATCH}, {CONNECTIONS} connections, binary COPY")
     }
 
     async fn bulk(&self, jobs: Range<u64>) -> Result<()> {
         let producer = self.producer().await?;
-        let mut sink = pin!(producer.client.copy_in::<_, bytes::Bytes>(COPY).await?);
-        let numbers: Vec<u64> = jobs.collect();
-        for chunk in numbers.chunks(1000) {
-            let lines: String = chunk
-                .iter()
-                .map(|n| format!("bench\tnoop\t{}\n", adapter::payload(*n)))
-                .collect();
-            sink.send(bytes::Bytes::from(lines)).await?;
-        }
-        sink.finish().await?;
+        rows::copy(&producer.client, jobs).await?;
         lock(&self.idle).push(producer);
         Ok(())
     }
@@ -106,23 +112,29 @@ impl Peer for Floor {
     }
 
     async fn before_drain(&self) -> Result<()> {
-        let client = adapter::connect(&self.url).await?;
-        let mut places = Vec::new();
-        for row in client.query(PLACES, &[]).await? {
-            places.push((row.get(0), u64::try_from(row.get::<_, i64>(1))?));
+        let mut hands = Vec::new();
+        for _ in 0..CONNECTIONS {
+            hands.push(Hand::new(&self.url).await?);
         }
-        *lock(&self.places) = places;
+        *lock(&self.hands) = hands;
+        let client = adapter::connect(&self.url).await?;
+        let mut rows = Rows::default();
+        for row in client.query(PLACES, &[]).await? {
+            rows.places.push(row.get(0));
+            rows.numbers.push(u64::try_from(row.get::<_, i64>(1))?);
+        }
+        *lock(&self.rows) = rows;
         Ok(())
     }
 
     async fn start(&self, ledger: Arc<Ledger>) -> Result<Self::Worker> {
-        let places = Arc::new(std::mem::take(&mut *lock(&self.places)));
+        let rows = Arc::new(std::mem::take(&mut *lock(&self.rows)));
+        let hands = std::mem::take(&mut *lock(&self.hands));
         let next = Arc::new(AtomicUsize::new(0));
         let mut tasks = JoinSet::new();
-        for _ in 0..CONNECTIONS {
-            let (url, ledger) = (self.url.clone(), ledger.clone());
-            let (places, next) = (places.clone(), next.clone());
-            tasks.spawn(async move { take_turns(&url, &ledger, &places, &next).await });
+        for hand in hands {
+            let (ledger, rows, next) = (ledger.clone(), rows.clone(), next.clone());
+            tasks.spawn(async move { hand.take_turns(&ledger, &rows, &next).await });
         }
         Ok(tasks)
     }
@@ -139,39 +151,50 @@ impl Peer for Floor {
     }
 }
 
-/// One connection: a batch claimed, then the same batch deleted, until none is left.
-async fn take_turns(url: &str, ledger: &Ledger, places: &Places, next: &AtomicUsize) -> Result<()> {
-    let client = adapter::connect(url).await?;
-    let (claim, complete) = (
-        client.prepare(CLAIM).await?,
-        client.prepare(COMPLETE).await?,
-    );
-    loop {
-        let first = next.fetch_add(BATCH, Relaxed);
-        if first >= places.len() {
-            return Ok(());
+/// A connection with its statements.
+struct Hand {
+    client: Client,
+    claim: Statement,
+    complete: Statement,
+}
+
+impl Hand {
+    async fn new(url: &str) -> Result<Self> {
+        let client = adapter::connect(url).await?;
+        client.batch_execute(FORCED).await?;
+        let claim = client
+            .prepare_typed(CLAIM, &[Type::TID_ARRAY, Type::INT8])
+            .await?;
+        let complete = client.prepare_typed(COMPLETE, &[Type::TID_ARRAY]).await?;
+        Ok(Self {
+            client,
+            claim,
+            complete,
+        })
+    }
+
+    /// A batch claimed, then the same batch deleted, until none is left.
+    async fn take_turns(&self, ledger: &Ledger, rows: &Rows, next: &AtomicUsize) -> Result<()> {
+        loop {
+            let first = next.fetch_add(BATCH, Relaxed);
+            if first >= rows.places.len() {
+                return Ok(());
+            }
+            let batch = first..rows.places.len().min(first + BATCH);
+            let held = self.claim(&rows.places[batch.clone()]).await?;
+            for n in &rows.numbers[batch] {
+                ledger.run(*n).await;
+            }
+            let deleted = self.client.execute(&self.complete, &[&held]).await?;
+            ensure!(deleted == held.len() as u64, "a row was not deleted");
         }
-        let batch = &places[first..places.len().min(first + BATCH)];
-        let tids: Vec<&str> = batch.iter().map(|(tid, _)| tid.as_str()).collect();
-        // A claim need not be durable; both settings travel with their statement.
-        let parameters: [&(dyn ToSql + Sync); 2] = [&tids, &7_i64];
-        let (_, claimed) = tokio::try_join!(
-            biased;
-            client.batch_execute("set synchronous_commit = off"),
-            client.query(&claim, &parameters),
-        )?;
-        ensure!(claimed.len() == batch.len(), "a row was not where it was");
-        for (_, n) in batch {
-            ledger.run(*n).await;
-        }
-        let tids: Vec<&str> = claimed.iter().map(|row| row.get(0)).collect();
-        let parameters: [&(dyn ToSql + Sync); 1] = [&tids];
-        let (_, deleted) = tokio::try_join!(
-            biased;
-            client.batch_execute("set synchronous_commit = on"),
-            client.execute(&complete, &parameters),
-        )?;
-        ensure!(deleted == tids.len() as u64, "a row was not deleted");
+    }
+
+    /// Answers where the rows are now.
+    async fn claim(&self, places: &[Tid]) -> Result<Vec<Tid>> {
+        let rows = self.client.query(&self.claim, &[&places, &TOKEN]).await?;
+        ensure!(rows.len() == places.len(), "a row was not where it was");
+        Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 }
 

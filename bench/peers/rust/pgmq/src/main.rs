@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use adapter::{Config, Ledger, Peer, Result};
+use anyhow::ensure;
 use pgmq::{Message, PGMQueueExt};
 use serde::{Deserialize, Serialize};
 use sqlx::postgres::PgPoolOptions;
@@ -17,6 +18,7 @@ const READERS: u32 = 4;
 const BATCH: i32 = 100;
 const LEASE_SECONDS: i32 = 60;
 const POLL: Duration = Duration::from_millis(10);
+const HISTORY: &str = "select count(*), count(distinct message) from pgmq.a_bench";
 
 #[derive(Serialize, Deserialize)]
 struct Job {
@@ -38,9 +40,12 @@ impl Peer for Pgmq {
 
     async fn set_up(config: &Config) -> Result<Self> {
         let pool = PgPoolOptions::new()
-            .max_connections(u32::try_from(config.producers)? + READERS + 1)
+            .min_connections(config.enqueuers())
+            .max_connections(config.enqueuers() + READERS + 1)
+            .test_before_acquire(false)
             .connect(&config.url)
             .await?;
+        adapter::open(config.enqueuers(), || pool.acquire()).await?;
         let queue = PGMQueueExt::new_with_pool(pool).await;
         queue.install_sql_from_embedded().await?;
         queue.create(QUEUE).await?;
@@ -94,6 +99,19 @@ impl Peer for Pgmq {
 
     fn unfinished(&self) -> &'static str {
         "select count(*) from pgmq.q_bench"
+    }
+
+    async fn verify(&self, sql: &tokio_postgres::Client, jobs: u64) -> Result<()> {
+        if !self.history {
+            return Ok(());
+        }
+        let row = sql.query_one(HISTORY, &[]).await?;
+        let (entries, distinct): (i64, i64) = (row.get(0), row.get(1));
+        ensure!(
+            entries == distinct && u64::try_from(entries)? == jobs,
+            "of {jobs} jobs {distinct} are in the archive, in {entries} entries"
+        );
+        Ok(())
     }
 }
 

@@ -80,10 +80,11 @@ impl Peer for Raw {
             connections,
             idle: Mutex::new(Vec::new()),
         };
-        for _ in 0..config.producers {
-            let producer = raw.producer().await?;
-            lock(&raw.idle).insert(0, producer);
+        let mut open = Vec::new();
+        for _ in 0..config.enqueuers() {
+            open.push(raw.producer().await?);
         }
+        lock(&raw.idle).append(&mut open);
         Ok(raw)
     }
 

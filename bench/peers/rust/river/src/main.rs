@@ -35,9 +35,12 @@ impl Peer for River {
 
     async fn set_up(config: &Config) -> Result<Self> {
         let pool = PgPoolOptions::new()
-            .max_connections(u32::try_from(config.producers)? + 10)
+            .min_connections(config.enqueuers())
+            .max_connections(config.enqueuers() + 10)
+            .test_before_acquire(false)
             .connect(&config.url)
             .await?;
+        adapter::open(config.enqueuers(), || pool.acquire()).await?;
         PostgresMigrator::new(pool.clone()).migrate_up().await?;
         let default = config.variant == "default";
         let mut producer = Client::builder(pool.clone());

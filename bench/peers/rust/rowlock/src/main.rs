@@ -1,17 +1,29 @@
-//! Rowlock with its default settings, by the library. Without history (retention 0) unless `HISTORY=1`.
+//! Rowlock with its default settings, by the library. Without history (retention 0) unless `HISTORY=1`. With `APART=1` each
+//! producer has a client of its own, as so many processes would: one client puts enqueues that come together into one statement.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use adapter::{Config, Ledger, Peer, Result};
-use rowlock::{Client, NewJob, RawJob, Worker, WorkerHandle};
-use serde_json::value::RawValue;
+use anyhow::{Context, ensure};
+use rowlock::{Client, Job, NewJob, State, Worker, WorkerHandle};
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
 
 const QUEUE: &str = "bench";
-const KIND: &str = "noop";
+const HISTORY: &str =
+    "select count(*), count(distinct payload) from rowlock.finished where outcome = 'done'";
+
+#[derive(Serialize, Deserialize, Job)]
+#[job(kind = "noop", queue = "bench")]
+struct Noop {
+    n: u64,
+}
 
 struct Rowlock {
     client: Client,
+    /// One for each producer, if they are to be apart.
+    apart: Vec<Client>,
     url: String,
     history: bool,
     /// Jobs at once, where a scenario asks for a number; else the default.
@@ -26,14 +38,22 @@ impl Peer for Rowlock {
 
     async fn set_up(config: &Config) -> Result<Self> {
         let client = Client::connect_and_migrate(&config.url).await?;
+        open(&client, config.enqueuers()).await?;
         let retention = if config.history { "1 day" } else { "0" };
         let sql = adapter::connect(&config.url).await?;
         sql.batch_execute(&format!(
             "select rowlock.set_queue('{QUEUE}', '{{\"retention\": \"{retention}\"}}')"
         ))
         .await?;
+        let mut apart = Vec::new();
+        if config.apart {
+            for _ in 0..config.producers {
+                apart.push(Client::connect(&config.url).await?);
+            }
+        }
         Ok(Self {
             client,
+            apart,
             url: config.url.clone(),
             history: config.history,
             concurrency: (config.handler_ms > 0).then_some(config.workers),
@@ -41,11 +61,16 @@ impl Peer for Rowlock {
     }
 
     fn settings(&self) -> String {
+        let worker = match self.concurrency {
+            Some(n) => format!("concurrency {n}"),
+            None => "defaults".into(),
+        };
         let history = if self.history { "kept" } else { "off" };
-        match self.concurrency {
-            Some(n) => format!("concurrency {n}, history {history}"),
-            None => format!("defaults, history {history}"),
-        }
+        let apart = match self.apart.is_empty() {
+            true => "",
+            false => ", a client for each producer",
+        };
+        format!("{worker}, history {history}{apart}")
     }
 
     async fn bulk(&self, jobs: Range<u64>) -> Result<()> {
@@ -54,12 +79,22 @@ impl Peer for Rowlock {
     }
 
     async fn batch(&self, jobs: Range<u64>) -> Result<()> {
-        self.client.enqueue_all(jobs.map(job)).await?;
+        self.client.enqueue_many(jobs.map(|n| Noop { n })).await?;
         Ok(())
     }
 
     async fn single(&self, n: u64) -> Result<()> {
-        self.client.enqueue_new(job(n)).await?;
+        self.client.enqueue(Noop { n }).await?;
+        Ok(())
+    }
+
+    async fn single_of(&self, producer: u64, n: u64) -> Result<()> {
+        if self.apart.is_empty() {
+            return self.single(n).await;
+        }
+        let own = self.apart.get(usize::try_from(producer)?);
+        let client = own.context("a producer has no client")?;
+        client.enqueue(Noop { n }).await?;
         Ok(())
     }
 
@@ -70,10 +105,7 @@ impl Peer for Rowlock {
         if let Some(n) = self.concurrency {
             worker = worker.concurrency(n);
         }
-        let worker = worker.handle_kind(KIND, move |job: RawJob, _| {
-            let ledger = ledger.clone();
-            async move { ledger.run(number(&job.payload)).await }
-        });
+        let worker = worker.state(ledger).handle(noop);
         Ok(worker.build()?.start().await?)
     }
 
@@ -85,19 +117,40 @@ impl Peer for Rowlock {
     fn unfinished(&self) -> &'static str {
         "select count(*) from rowlock.job"
     }
+
+    async fn verify(&self, sql: &tokio_postgres::Client, jobs: u64) -> Result<()> {
+        if !self.history {
+            return Ok(());
+        }
+        let row = sql.query_one(HISTORY, &[]).await?;
+        let (entries, distinct): (i64, i64) = (row.get(0), row.get(1));
+        ensure!(
+            entries == distinct && u64::try_from(entries)? == jobs,
+            "of {jobs} jobs {distinct} are in the history, in {entries} entries"
+        );
+        Ok(())
+    }
+}
+
+async fn noop(job: Noop, State(ledger): State<Arc<Ledger>>) {
+    ledger.run(job.n).await;
 }
 
 fn job(n: u64) -> NewJob {
-    let payload = RawValue::from_string(adapter::payload(n)).unwrap_or_default();
-    NewJob::new(KIND, &payload)
-        .unwrap_or_else(|e| unreachable!("a small object is fine: {e}"))
-        .queue(QUEUE)
+    NewJob::of(&Noop { n }).unwrap_or_else(|e| unreachable!("a small object is fine: {e}"))
 }
 
-/// The number in `{"n": NUMBER}`.
-fn number(payload: &str) -> u64 {
-    let digits = payload.split_once(':').map_or("", |(_, rest)| rest.trim());
-    digits.trim_end_matches('}').parse().unwrap_or(u64::MAX)
+/// Opens so many of a client's connections, as far as it has them: a check takes one for as long as it lasts.
+async fn open(client: &Client, connections: u32) -> Result<()> {
+    let mut checks = JoinSet::new();
+    for _ in 0..connections {
+        let client = client.clone();
+        checks.spawn(async move { client.check().await });
+    }
+    while let Some(done) = checks.join_next().await {
+        done??;
+    }
+    Ok(())
 }
 
 fn main() -> Result<()> {

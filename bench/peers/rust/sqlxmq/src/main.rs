@@ -31,9 +31,12 @@ impl Peer for Sqlxmq {
             sql.batch_execute(migration).await?;
         }
         let pool = PgPoolOptions::new()
-            .max_connections(CONNECTIONS + u32::try_from(config.producers)?)
+            .min_connections(config.enqueuers())
+            .max_connections(config.enqueuers() + CONNECTIONS)
+            .test_before_acquire(false)
             .connect(&config.url)
             .await?;
+        adapter::open(config.enqueuers(), || pool.acquire()).await?;
         Ok(Self { pool })
     }
 

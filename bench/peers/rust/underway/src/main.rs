@@ -51,11 +51,12 @@ impl Peer for Underway {
 
     async fn set_up(config: &Config) -> Result<Self> {
         let pool = PgPoolOptions::new()
-            .max_connections(u32::try_from(
-                config.producers + CONCURRENCY as u64 * 2 + 4,
-            )?)
+            .min_connections(config.enqueuers())
+            .max_connections(config.enqueuers() + u32::try_from(CONCURRENCY)? * 2 + 4)
+            .test_before_acquire(false)
             .connect(&config.url)
             .await?;
+        adapter::open(config.enqueuers(), || pool.acquire()).await?;
         underway::run_migrations(&pool).await?;
         let queue = Queue::builder()
             .name("bench")
