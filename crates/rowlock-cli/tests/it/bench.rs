@@ -191,11 +191,11 @@ fn assert_windows(line: &Value) {
     let windows = line["windows"].as_array().expect("windows");
     assert_eq!(windows.len(), 10);
     for window in windows {
-        assert_figures(
-            window,
-            &["from_s", "to_s", "start_p99_ms", "postgres_cpu_us"],
-        );
+        assert_figures(window, &["from_s", "to_s", "start_p99_ms"]);
     }
+    // In a short stretch on a slow machine nothing may be handled, and then nothing costs anything for each job.
+    let costs = windows.iter().filter(|w| w["postgres_cpu_us"].is_f64());
+    assert!(costs.count() > 0, "{windows:?}");
 }
 
 #[tokio::test]
