@@ -60,7 +60,8 @@ impl Peer for River {
             return "quick start: 10 workers, fetch cooldown 100 ms".into();
         }
         format!(
-            "{WORKERS} workers, fetch cooldown {} ms, poll {} ms; finished jobs are kept",
+            "{WORKERS} workers, fetch cooldown {} ms, poll {} ms, insert_many (this client has no COPY and sends one INSERT for each \
+             job); finished jobs are kept",
             COOLDOWN.as_millis(),
             POLL.as_millis()
         )
