@@ -121,6 +121,7 @@ def install_all(wanted, options):
 def measure(options, run):
     """Fills the run. What is measured is kept at once: a long run may be ended from outside."""
     Path(run["file"]).parent.mkdir(exist_ok=True)
+    say("waiting until the machine has come to rest, two minutes at most …")
     machine.settle()
     run["load_before"] = machine.load()
     postgres = Postgres(options.database)
