@@ -4,7 +4,7 @@
 import pg from 'pg'
 import { PgBoss } from 'pg-boss'
 
-import { config, run } from '../adapter.mjs'
+import { config, enqueuers, run, together } from '../adapter.mjs'
 
 const QUEUE = 'bench'
 const BATCH = 500
@@ -13,7 +13,8 @@ const WORKERS = 4
 const pool = new pg.Pool({ connectionString: config.url, max: 1 })
 const boss = new PgBoss({
   connectionString: config.url,
-  max: config.producers + WORKERS + 2,
+  max: enqueuers + WORKERS + 2,
+  idleTimeoutMillis: 0,
   useListenNotify: true,
   supervise: false,
   schedule: false,
@@ -21,6 +22,8 @@ const boss = new PgBoss({
 boss.on('error', error => console.error(error.message))
 await boss.start()
 await boss.createQueue(QUEUE, { notify: true })
+// Its pool is its own: what takes a moment, so many times at once, opens the connections.
+await together(enqueuers, () => boss.getDb().executeSql('select pg_sleep(0.1)'))
 
 const insert = numbers => boss.insert(QUEUE, numbers.map(n => ({ data: { n } })))
 

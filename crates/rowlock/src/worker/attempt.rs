@@ -41,19 +41,9 @@ pub(crate) struct Attempt {
     pub(crate) id: i64,
     pub(crate) origin: Arc<Origin>,
     pub(crate) payload: Box<str>,
-    pub(crate) number: i32,
-    pub(crate) failures: i16,
-    pub(crate) crashes: i16,
-    pub(crate) max_attempts: i16,
-    pub(crate) priority: i16,
     pub(crate) run_at: Micros,
-    pub(crate) created_at: Micros,
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) tags: Vec<String>,
-    pub(crate) metadata: Option<Box<str>>,
-    pub(crate) trace: Option<Box<str>>,
-    /// How long it had been due when it was claimed, by the database's clock.
-    pub(crate) waited: Duration,
+    /// What is different about it, unless it is a job like most: those take less memory, and less time to go through.
+    own: Option<Box<Own>>,
     /// Milliseconds from the claim to the start of the newest lease.
     renewed_ms: AtomicU64,
     /// Where the row is; a hint for the fast path of an acknowledgement.
@@ -71,6 +61,40 @@ pub(crate) struct Attempt {
     pub(crate) completed_in_tx: AtomicBool,
     /// Whether something has been said of it already.
     answered: AtomicBool,
+}
+
+/// What a job that is not like most has of its own.
+struct Own {
+    number: i32,
+    failures: i16,
+    crashes: i16,
+    max_attempts: i16,
+    priority: i16,
+    created_at: Micros,
+    timeout: Option<Duration>,
+    tags: Box<[String]>,
+    metadata: Option<Box<str>>,
+    trace: Option<Box<str>>,
+}
+
+impl From<Rest<'_>> for Own {
+    fn from(rest: Rest<'_>) -> Self {
+        let tags = rest.tags.unwrap_or_default();
+        Self {
+            number: rest.attempt,
+            failures: rest.failures,
+            crashes: rest.crashes,
+            max_attempts: rest.max_attempts,
+            priority: rest.priority,
+            created_at: rest.created_at,
+            timeout: rest
+                .timeout_ms
+                .map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0))),
+            tags: tags.into_iter().map(Into::into).collect(),
+            metadata: rest.metadata.map(Into::into),
+            trace: rest.trace.map(Into::into),
+        }
+    }
 }
 
 /// What the jobs of one kind that came with one claim have in common. They share it rather than have it each: counters that all jobs of a worker
@@ -97,42 +121,12 @@ pub(crate) struct Origin {
 
 impl Attempt {
     pub(super) fn new(row: &Row, origin: &Arc<Origin>) -> Self {
-        let run_at: Micros = row.get(column::RUN_AT);
-        let rest = Rest::of(row).unwrap_or(Rest {
-            priority: 0,
-            attempt: 1,
-            failures: 0,
-            crashes: 0,
-            max_attempts: origin.max_attempts,
-            created_at: run_at,
-            timeout_ms: None,
-            tags: None,
-            metadata: None,
-            trace: None,
-        });
         Self {
             id: row.get(column::ID),
             origin: origin.clone(),
             payload: row.get::<_, RawJson<'_>>(column::PAYLOAD).0.into(),
-            number: rest.attempt,
-            failures: rest.failures,
-            crashes: rest.crashes,
-            max_attempts: rest.max_attempts,
-            priority: rest.priority,
-            run_at,
-            created_at: rest.created_at,
-            timeout: rest
-                .timeout_ms
-                .map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0))),
-            tags: rest
-                .tags
-                .unwrap_or_default()
-                .into_iter()
-                .map(Into::into)
-                .collect(),
-            metadata: rest.metadata.map(Into::into),
-            trace: rest.trace.map(Into::into),
-            waited: origin.clock.since(run_at),
+            run_at: row.get(column::RUN_AT),
+            own: Rest::of(row).map(|rest| Box::new(rest.into())),
             renewed_ms: AtomicU64::new(0),
             place: AtomicU64::new(row.get::<_, Place>(column::TID).0),
             mark: AtomicI64::new(origin.mark.unwrap_or(0)),
@@ -143,6 +137,54 @@ impl Attempt {
             completed_in_tx: AtomicBool::new(false),
             answered: AtomicBool::new(false),
         }
+    }
+
+    /// Which attempt at the job it is.
+    pub(crate) fn number(&self) -> i32 {
+        self.own.as_ref().map_or(1, |own| own.number)
+    }
+
+    pub(crate) fn failures(&self) -> i16 {
+        self.own.as_ref().map_or(0, |own| own.failures)
+    }
+
+    pub(crate) fn crashes(&self) -> i16 {
+        self.own.as_ref().map_or(0, |own| own.crashes)
+    }
+
+    pub(crate) fn max_attempts(&self) -> i16 {
+        let own = self.own.as_ref();
+        own.map_or(self.origin.max_attempts, |own| own.max_attempts)
+    }
+
+    pub(crate) fn priority(&self) -> i16 {
+        self.own.as_ref().map_or(0, |own| own.priority)
+    }
+
+    pub(crate) fn created_at(&self) -> Micros {
+        self.own.as_ref().map_or(self.run_at, |own| own.created_at)
+    }
+
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.own.as_ref()?.timeout
+    }
+
+    pub(crate) fn tags(&self) -> &[String] {
+        self.own.as_ref().map_or(&[], |own| &own.tags)
+    }
+
+    /// As JSON.
+    pub(crate) fn metadata(&self) -> Option<&str> {
+        self.own.as_ref()?.metadata.as_deref()
+    }
+
+    pub(crate) fn trace(&self) -> Option<&str> {
+        self.own.as_ref()?.trace.as_deref()
+    }
+
+    /// How long it had been due when it was claimed, by the database's clock.
+    pub(crate) fn waited(&self) -> Duration {
+        self.origin.clock.since(self.run_at)
     }
 
     pub(crate) fn start(&self, now: Instant) {

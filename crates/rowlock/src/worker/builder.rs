@@ -1,5 +1,6 @@
 //! Putting a worker together.
 
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ type Run = Arc<dyn Fn(Ctx) -> BoxFuture<'static, Outcome> + Send + Sync>;
 /// Something around every attempt.
 type Middleware = Arc<dyn Fn(Ctx, Next) -> BoxFuture<'static, Outcome> + Send + Sync>;
 /// A handler that waits for the states to be complete.
-type Pending = Box<dyn FnOnce(&Arc<States>) -> Result<Prepared, String> + Send>;
+type Pending = Box<dyn FnOnce(Arc<States>) -> Result<Prepared, String> + Send>;
 
 enum Prepared {
     One(Run),
@@ -187,26 +188,17 @@ impl WorkerBuilder {
         Args: 'static,
     {
         self.add::<H::Job>(Box::new(move |states| {
-            H::check(states)?;
-            let states = states.clone();
+            H::check(&states)?;
+            // Nothing is cloned or put on the heap here but what the handler asks for.
             Ok(Prepared::One(Arc::new(move |ctx: Ctx| {
-                let (handler, states) = (handler.clone(), states.clone());
-                Box::pin(async move {
-                    match decode::<H::Job>(ctx.attempt_ref()) {
-                        Ok(job) => {
-                            handler
-                                .call(
-                                    job,
-                                    &Parts {
-                                        ctx: &ctx,
-                                        states: &states,
-                                    },
-                                )
-                                .await
-                        }
-                        Err(outcome) => outcome,
-                    }
-                })
+                let parts = Parts {
+                    ctx: &ctx,
+                    states: &states,
+                };
+                match decode::<H::Job>(ctx.attempt_ref()) {
+                    Ok(job) => handler.clone().call(job, &parts),
+                    Err(outcome) => Box::pin(ready(outcome)),
+                }
             })))
         }))
     }
@@ -218,8 +210,7 @@ impl WorkerBuilder {
         Args: 'static,
     {
         self.add::<H::Job>(Box::new(move |states| {
-            H::check(states)?;
-            let states = states.clone();
+            H::check(&states)?;
             Ok(Prepared::One(Arc::new(move |ctx: Ctx| {
                 let (handler, states) = (handler.clone(), states.clone());
                 Box::pin(async move {
@@ -234,7 +225,7 @@ impl WorkerBuilder {
                             states: &states,
                         },
                     );
-                    let trace = ctx.attempt_ref().trace.clone();
+                    let trace = ctx.attempt_ref().trace().map(Into::into);
                     let call = move || with_trace_blocking(trace, call);
                     match tokio::task::spawn_blocking(call).await {
                         Ok(outcome) => outcome,
@@ -261,13 +252,12 @@ impl WorkerBuilder {
         Args: 'static,
     {
         self.add::<H::Job>(Box::new(move |states| {
-            H::check(states)?;
+            H::check(&states)?;
             if !(1..=10_000).contains(&at_most) {
                 return Err(format!(
                     "it takes {at_most} jobs at a time, but must take from 1 to 10000"
                 ));
             }
-            let states = states.clone();
             Ok(Prepared::Chunk(
                 at_most,
                 Arc::new(move |all: Vec<Ctx>| {
@@ -322,7 +312,7 @@ impl WorkerBuilder {
             let what = kinds
                 .first()
                 .map_or("any kind".to_owned(), |k| format!("the kind {k:?}"));
-            let prepared = pending(&states)
+            let prepared = pending(states.clone())
                 .map_err(|e| Error::Setup(format!("the handler for {what} cannot be used: {e}")))?;
             let call = call(prepared, &self.middleware);
             let added = if kinds.is_empty() {

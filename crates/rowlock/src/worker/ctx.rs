@@ -76,32 +76,32 @@ impl Ctx {
     /// Which attempt this is: 1 is the first. Counts every time the job was claimed, also when it was given back or its worker
     /// died.
     pub fn attempt(&self) -> i32 {
-        self.attempt.number
+        self.attempt.number()
     }
 
     /// How often it has failed before.
     pub fn failures(&self) -> i16 {
-        self.attempt.failures
+        self.attempt.failures()
     }
 
     /// How often its worker died or lost the lease.
     pub fn crashes(&self) -> i16 {
-        self.attempt.crashes
+        self.attempt.crashes()
     }
 
     /// After how many failures it is dead.
     pub fn max_attempts(&self) -> i16 {
-        self.attempt.max_attempts
+        self.attempt.max_attempts()
     }
 
     /// Whether one more failure is the last.
     pub fn is_last_attempt(&self) -> bool {
-        self.attempt.failures + 1 >= self.attempt.max_attempts
+        self.attempt.failures() + 1 >= self.attempt.max_attempts()
     }
 
     /// Its priority.
     pub fn priority(&self) -> i16 {
-        self.attempt.priority
+        self.attempt.priority()
     }
 
     /// When it was due.
@@ -111,32 +111,31 @@ impl Ctx {
 
     /// When it was enqueued.
     pub fn created_at(&self) -> Option<Timestamp> {
-        self.attempt.created_at.to_timestamp()
+        self.attempt.created_at().to_timestamp()
     }
 
     /// Its labels.
     pub fn tags(&self) -> &[String] {
-        &self.attempt.tags
+        self.attempt.tags()
     }
 
     /// Its metadata.
     pub fn metadata(&self) -> serde_json::Map<String, serde_json::Value> {
         // It was checked to be an object when it was stored.
         self.attempt
-            .metadata
-            .as_deref()
+            .metadata()
             .and_then(|m| serde_json::from_str(m).ok())
             .unwrap_or_default()
     }
 
     /// The W3C traceparent of whoever enqueued it.
     pub fn trace(&self) -> Option<&str> {
-        self.attempt.trace.as_deref()
+        self.attempt.trace()
     }
 
     /// How long one attempt may run, and how long this one still may; `None` if there is no limit.
     pub fn time_left(&self) -> Option<Duration> {
-        let limit = self.attempt.timeout?;
+        let limit = self.attempt.timeout()?;
         Some(limit.saturating_sub(self.attempt.ran().unwrap_or_default()))
     }
 
@@ -346,7 +345,7 @@ impl std::fmt::Debug for Ctx {
             .field("id", &self.attempt.id)
             .field("queue", self.attempt.queue())
             .field("kind", &self.attempt.origin.kind)
-            .field("attempt", &self.attempt.number)
+            .field("attempt", &self.attempt.number())
             .finish_non_exhaustive()
     }
 }

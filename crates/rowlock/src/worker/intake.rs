@@ -109,11 +109,11 @@ impl Core {
                     &origins[origins.len() - 1]
                 };
                 let attempt = Attempt::new(row, origin);
-                meters.wait.record(attempt.waited.as_secs_f64());
+                meters.wait.record(attempt.waited().as_secs_f64());
                 attempts.push(Arc::new(attempt));
             }
             // The update returned them in the order of their places on disk.
-            attempts.sort_by_key(|a| (-a.priority, a.run_at, a.id));
+            attempts.sort_by_cached_key(|a| (-a.priority(), a.run_at, a.id));
             if !attempts.is_empty() {
                 meters.claimed.increment(attempts.len() as u64);
                 self.hold(&attempts);

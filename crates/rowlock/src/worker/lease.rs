@@ -159,7 +159,7 @@ impl Core {
 
     pub(super) fn lose(&self, attempt: &Arc<Attempt>) {
         if attempt.cancel_reason().is_none() {
-            tracing::warn!(id = attempt.id, kind = %attempt.origin.kind, queue = %attempt.queue(), attempt = attempt.number, "the lease was lost");
+            tracing::warn!(id = attempt.id, kind = %attempt.origin.kind, queue = %attempt.queue(), attempt = attempt.number(), "the lease was lost");
         }
         attempt.cancel(CancelReason::LeaseLost);
     }

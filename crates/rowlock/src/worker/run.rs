@@ -81,16 +81,16 @@ impl Core {
             Call::One(call) => {
                 let job = first;
                 let handled = async { call(job.clone()).await };
-                let handled = with_trace(job.trace.clone(), handled);
-                let handled = guarded(handled, job.timeout, std::slice::from_ref(job));
-                let span = tracing::info_span!("job", id = job.id, kind = %job.origin.kind, queue = %job.queue(), attempt = job.number);
+                let handled = with_trace(job.trace().map(Into::into), handled);
+                let handled = guarded(handled, job.timeout(), std::slice::from_ref(job));
+                let span = tracing::info_span!("job", id = job.id, kind = %job.origin.kind, queue = %job.queue(), attempt = job.number());
                 match handled.instrument(span).await {
                     Ok(outcome) => smallvec![outcome],
                     Err(error) => smallvec![Outcome::Retry { error, after: None }],
                 }
             }
             Call::Chunk(_, call) => {
-                let timeout = jobs.iter().filter_map(|j| j.timeout).min();
+                let timeout = jobs.iter().filter_map(|j| j.timeout()).min();
                 let handled = async { call(jobs.to_vec()).await };
                 let handled = guarded(handled, timeout, jobs);
                 let span = tracing::info_span!("jobs", n = jobs.len(), kind = %first.origin.kind, queue = %first.queue());
@@ -168,7 +168,7 @@ impl Core {
         match &outcome {
             Outcome::Done(_) => tracing::trace!(id = job.id, kind = %job.origin.kind, "done"),
             Outcome::Retry { error, .. } | Outcome::Dead(error) => {
-                tracing::warn!(id = job.id, kind = %job.origin.kind, queue = %job.queue(), attempt = job.number, outcome = outcome.name(), error, "job failed");
+                tracing::warn!(id = job.id, kind = %job.origin.kind, queue = %job.queue(), attempt = job.number(), outcome = outcome.name(), error, "job failed");
             }
             Outcome::Snooze(_) | Outcome::Cancel(_) => {
                 tracing::debug!(id = job.id, kind = %job.origin.kind, outcome = outcome.name());

@@ -1,4 +1,5 @@
-//! awa with its queue storage: many workers, several claimers, no deadline (which keeps claims on its cheap path).
+//! awa with its queue storage: one claimer, no deadline (which keeps claims on its cheap path), jobs by COPY, single ones too.
+//! With more workers or claimers it does fewer jobs here.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,9 +13,8 @@ use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 
 const QUEUE: &str = "bench";
-const WORKERS: u32 = 512;
-const CLAIMERS: u16 = 2;
-const POLL: Duration = Duration::from_millis(20);
+const WORKERS: u32 = 128;
+const POLL: Duration = Duration::from_millis(50);
 
 #[derive(Serialize, Deserialize, JobArgs)]
 struct Noop {
@@ -53,7 +53,7 @@ impl Peer for Awa {
 
     fn settings(&self) -> String {
         format!(
-            "max_workers {WORKERS}, claimers {CLAIMERS}, poll {} ms, no deadline, COPY",
+            "max_workers {WORKERS}, poll {} ms, no deadline, COPY",
             POLL.as_millis()
         )
     }
@@ -63,11 +63,6 @@ impl Peer for Awa {
             .map(|n| Ok(params_with(&Noop { n }, options())?))
             .collect::<Result<Vec<InsertParams>>>()?;
         self.storage.enqueue_params_copy(&self.pool, &jobs).await?;
-        Ok(())
-    }
-
-    async fn single(&self, n: u64) -> Result<()> {
-        awa::insert_with(&self.pool, &Noop { n }, options()).await?;
         Ok(())
     }
 
@@ -105,7 +100,6 @@ impl Peer for Awa {
 fn queue() -> QueueConfig {
     QueueConfig {
         max_workers: WORKERS,
-        claimers: CLAIMERS,
         poll_interval: POLL,
         deadline_duration: Duration::ZERO,
         ..QueueConfig::default()

@@ -59,9 +59,12 @@ impl Peer for Graphile {
 
     async fn set_up(config: &Config) -> Result<Self> {
         let pool = PgPoolOptions::new()
-            .max_connections(u32::try_from(config.producers)? + 10)
+            .min_connections(config.enqueuers())
+            .max_connections(config.enqueuers() + 10)
+            .test_before_acquire(false)
             .connect(&config.url)
             .await?;
+        adapter::open(config.enqueuers(), || pool.acquire()).await?;
         let utils = WorkerUtils::new(pool.clone(), "graphile_worker");
         utils.migrate().await?;
         Ok(Self { pool, utils })

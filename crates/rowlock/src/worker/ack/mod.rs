@@ -166,7 +166,7 @@ impl Core {
         for ((_, verb, _), mut acks) in groups {
             // In the order of the ids, so that no two statements can wait for each other in a circle. `complete` waits for nobody, and
             // is fastest claim by claim and in the order of the places on disk.
-            acks.sort_unstable_by_key(|Ack { attempt, .. }| match verb {
+            acks.sort_by_cached_key(|Ack { attempt, .. }| match verb {
                 Verb::Complete => (attempt.origin.token, attempt.place().0),
                 _ => (0, attempt.id.unsigned_abs()),
             });
@@ -234,7 +234,7 @@ impl Core {
                 tracing::trace!(id = a.id, "completed in the handler's transaction");
             } else {
                 a.origin.lane.meters.lost.increment(1);
-                tracing::warn!(id = a.id, kind = %a.origin.kind, queue = %a.queue(), attempt = a.number, ?verb,
+                tracing::warn!(id = a.id, kind = %a.origin.kind, queue = %a.queue(), attempt = a.number(), ?verb,
                     "the lease was lost: another attempt has the job, or this was acknowledged before a connection broke");
             }
         }
