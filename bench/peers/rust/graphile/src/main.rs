@@ -1,4 +1,5 @@
-//! graphile_worker in Rust with a local queue and batched completion, as its guides recommend for throughput.
+//! graphile_worker in Rust with a local queue and batched completion, as its guides recommend for throughput. Beside producers it waits for a moment
+//! after a fetch that was not full: else it fetches a few jobs at a time, and does a tenth as many.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,8 +7,8 @@ use std::time::Duration;
 
 use adapter::{Config, Ledger, Peer, Result};
 use graphile_worker::{
-    IntoTaskHandlerResult, JobSpec, LocalQueueConfig, TaskHandler, Worker, WorkerContext,
-    WorkerOptions, WorkerUtils,
+    IntoTaskHandlerResult, JobSpec, LocalQueueConfig, RefetchDelayConfig, TaskHandler, Worker,
+    WorkerContext, WorkerOptions, WorkerUtils,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
@@ -18,6 +19,7 @@ const CONCURRENCY: usize = 24;
 const LOCAL_QUEUE: usize = 500;
 const LOCAL_QUEUES: usize = 2;
 const COMPLETE_DELAY: Duration = Duration::from_millis(1);
+const REFETCH_DELAY: Duration = Duration::from_millis(60);
 
 #[derive(Clone, Serialize, Deserialize)]
 struct Noop {
@@ -47,6 +49,8 @@ impl TaskHandler for Noop {
 struct Graphile {
     pool: PgPool,
     utils: WorkerUtils,
+    /// Whether producers and the worker are at it together.
+    steady: bool,
 }
 
 struct Running {
@@ -67,13 +71,19 @@ impl Peer for Graphile {
         adapter::open(config.enqueuers(), || pool.acquire()).await?;
         let utils = WorkerUtils::new(pool.clone(), "graphile_worker");
         utils.migrate().await?;
-        Ok(Self { pool, utils })
+        let steady = config.scenario == "steady";
+        Ok(Self {
+            pool,
+            utils,
+            steady,
+        })
     }
 
     fn settings(&self) -> String {
         format!(
-            "concurrency {CONCURRENCY}, {LOCAL_QUEUES} local queues of {LOCAL_QUEUE}, completions batched for {} ms",
-            COMPLETE_DELAY.as_millis()
+            "concurrency {CONCURRENCY}, {LOCAL_QUEUES} local queues of {LOCAL_QUEUE}, completions batched for {} ms; beside producers a refetch delay of {} ms",
+            COMPLETE_DELAY.as_millis(),
+            REFETCH_DELAY.as_millis()
         )
     }
 
@@ -90,9 +100,15 @@ impl Peer for Graphile {
     }
 
     async fn start(&self, ledger: Arc<Ledger>) -> Result<Running> {
-        let queue = LocalQueueConfig::default()
+        let mut queue = LocalQueueConfig::default()
             .with_size(LOCAL_QUEUE)
             .with_queue_count(LOCAL_QUEUES);
+        if self.steady {
+            let delay = RefetchDelayConfig::default()
+                .with_duration(REFETCH_DELAY)
+                .with_threshold(LOCAL_QUEUE - 1);
+            queue = queue.with_refetch_delay(delay);
+        }
         let worker = WorkerOptions::default()
             .pg_pool(self.pool.clone())
             .schema("graphile_worker")
