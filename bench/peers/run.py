@@ -15,6 +15,8 @@ from harness.postgres import Failed, Postgres
 from harness.systems import BY_NAME, HERE, SYSTEMS, WORK
 
 DOCS = HERE.parent.parent / "docs"
+# How the parts of Rowlock's own bench are called among what failed.
+OWN_FAILED = "bench, "
 
 
 def main():
@@ -100,7 +102,7 @@ def begin(options):
         "machine": machine.describe(), "commit": machine.commit(), "rounds": 1 if options.quick else options.rounds, "backlog": options.backlog,
         "short": bool(options.only or options.skip or options.quick or options.jobs or options.scenarios or options.rounds < 2),
         "systems": [{"name": s.name, "version": s.version()} for s in present], "absent": absent,
-        "missing": 0, "steps": 0, "failed": [], "phases": [], "own": [],
+        "missing": 0, "steps": 0, "minutes": 0.0, "others": 0.0, "failed": [], "phases": [], "own": [],
         "file": str(WORK / "results" / f"{time.strftime('%Y%m%d-%H%M%S')}.json"),
     }
 
@@ -128,9 +130,7 @@ def measure(options, run):
     run["postgres"] = {"version": postgres.version, "settings": postgres.settings, "file_system": machine.file_system(postgres.dir) if postgres.dir else "?"}
     clock = machine.Clock(postgres.postmaster)
     try:
-        measure_peers(options, run, postgres)
-        seconds, run["others"] = clock.read()
-        run["minutes"] = seconds / 60
+        measure_peers(options, run, postgres, clock)
         if options.own != "none":
             measure_own(options, run, postgres)
     finally:
@@ -139,15 +139,14 @@ def measure(options, run):
         postgres.stop()
 
 
-def measure_peers(options, run, postgres):
+def measure_peers(options, run, postgres, clock):
     scale, samples = (0.1, 20) if options.quick else (1.0, 200)
     present = [BY_NAME[system["name"]] for system in run["systems"]]
     steps = plan.steps(present, run["rounds"], scale, options.jobs, options.backlog, options.scenarios, samples)
-    run["steps"] = len(steps)
+    run["steps"] = run["missing"] = len(steps)
     began = time.monotonic()
     for number, step in enumerate(steps, 1):
         if options.minutes and time.monotonic() - began > 60 * options.minutes:
-            run["missing"] = len(steps) - number + 1
             say(f"{run['missing']} of {len(steps)} measurements are left out: {options.minutes} minutes are over")
             return
         say(f"[{number}/{len(steps)}] round {step.round}: {step.system.name} {step.scenario}", end=" ")
@@ -158,9 +157,12 @@ def measure_peers(options, run, postgres):
         except Exception as error:  # whatever it is, the others go on
             say(f"failed: {error!r}")
             run["failed"].append({**where, "why": str(error) or repr(error)})
-            continue
-        run["phases"] += [{**where, **phase} for phase in found]
-        say(", ".join(f"{p['phase']} {p['jobs'] / p['seconds']:,.0f}/s" for p in found))
+        else:
+            run["phases"] += [{**where, **phase} for phase in found]
+            say(", ".join(f"{p['phase']} {p['jobs'] / p['seconds']:,.0f}/s" for p in found))
+        run["missing"] = len(steps) - number
+        seconds, run["others"] = clock.read()
+        run["minutes"] = seconds / 60
         keep(run)
 
 
@@ -173,7 +175,7 @@ def measure_own(options, run, postgres):
             run["own"].append({**own.run(postgres, part), "at": machine.now()})
         except Failed as error:
             say(f"  failed: {error}")
-            run["failed"].append({"system": "rowlock", "scenario": f"bench, {part.name}", "round": 1, "why": str(error)})
+            run["failed"].append({"system": "rowlock", "scenario": OWN_FAILED + part.name, "round": 1, "why": str(error)})
         keep(run)
 
 
@@ -184,9 +186,20 @@ def is_partial(options, run):
 
 
 def merged(runs):
-    """One run of several: of each part of Rowlock's own the last."""
-    own_parts = {part["name"]: part for run in runs for part in run.get("own", [])}
-    return {**runs[0], "own": list(own_parts.values())}
+    """One run of several: peers and machine of the first, of each part of Rowlock's own the last."""
+    for other in runs[1:]:
+        check_alike(runs[0], other)
+    own_parts = {part["name"]: {"commit": run.get("commit"), **part} for run in runs for part in run.get("own", [])}
+    failed = runs[0]["failed"] + [failure for other in runs[1:] for failure in other["failed"] if failure["scenario"].startswith(OWN_FAILED)]
+    failed = [failure for failure in failed if failure["scenario"].removeprefix(OWN_FAILED) not in own_parts]
+    return {**runs[0], "failed": failed, "own": [own_parts[name] for name in names_of_parts() if name in own_parts]}
+
+
+def check_alike(first, other):
+    """Only runs on one kind of machine and server can be shown as one."""
+    for what, of in (("machine", "cpu"), ("machine", "cores"), ("postgres", "version"), ("postgres", "settings")):
+        if first[what][of] != other[what][of]:
+            raise Failed(f"these runs cannot be shown as one: {what} {of} is {first[what][of]!r} in the first and {other[what][of]!r} in another")
 
 
 def keep(run):

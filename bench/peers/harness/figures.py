@@ -69,10 +69,15 @@ class Figures:
         """The last drain under a pinned horizon against the middle one of as many without; the median of the rounds that have both."""
         found = []
         for one in self.rounds():
-            clean = [p["jobs"] / p["seconds"] for p in one.all_of(system, "drain", "drain")]
-            pinned = [p["jobs"] / p["seconds"] for p in one.all_of(system, "pinned", "drain")]
+            clean, pinned = one.churn(system, "drain"), one.churn(system, "pinned")
             found.append(ratio(pinned[-1], middle(clean)) if pinned and clean else None)
         return middle(found)
+
+    def churn(self, system, scenario):
+        """How fast each drain was of the first row of them in the same tables."""
+        phases = self.all_of(system, scenario, "drain")
+        fresh = [at for at, p in enumerate(phases) if p.get("turn", 0) == 0]
+        return [p["jobs"] / p["seconds"] for p in (phases[: fresh[1]] if len(fresh) > 1 else phases)]
 
     def handlers_allow(self, system):
         """How many bare sleeps of a handler's length, as many at once, are done in a second: the median."""

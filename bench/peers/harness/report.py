@@ -85,14 +85,17 @@ def suffix(bar):
 def own_head(run):
     own = run.get("own", [])
     when = sorted({part["at"] for part in own if part.get("at")})
-    said = f"Measured by `rowlock bench` on the same server, {when[0]} to {when[-1]}; of several lines that a bar means, the worst." if when else \
+    said = f"Measured by `rowlock bench` with the same settings of PostgreSQL, {when[0]} to {when[-1]}; of several lines that a bar means, the worst." if when else \
         "By `rowlock bench`, which was not run here."
     return f"What concerns nobody but Rowlock. {said}\n"
 
 
 def own_commands(run):
-    own = run.get("own", [])
-    lines = [f"- `{part['command']}` ({part['seconds'] / 60:.0f} min)" for part in own]
+    def earlier(part):
+        commit = part.get("commit", run.get("commit"))
+        return "" if commit == run.get("commit") else f"; another run, Rowlock at {commit}"
+
+    lines = [f"- `{part['command']}` ({part['seconds'] / 60:.0f} min{earlier(part)})" for part in run.get("own", [])]
     return "\n".join(lines) + "\n" if lines else ""
 
 
@@ -172,7 +175,7 @@ def legend(run, figures):
 {sleeps(figures)}- **pick-up**: from before the enqueue to the start of the handler, one job at a time on an idle queue. The first one of
   each process, which may open connections, does not count.
 - **horizon pinned**: a REPEATABLE READ reader holds its snapshot; the third drain in the same tables, against the middle one of three without the reader.
-  One measurement in each round: small differences mean nothing.
+  Once in each round for Rowlock, once in all for the others: small differences mean nothing.
 {deep(run)}- **the floor**: binary COPY into Rowlock's table, HOT update by `ctid`, durable DELETE by `ctid`, 500 at a time; nobody looks for anything. It
   writes a lease into each row; in a flood Rowlock writes one for many.
 - **River (Go), scaled**: River's Go client is no package of these clients; its figures from an earlier run on a like machine count times

@@ -7,6 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import run as program
 from harness import install, own, plan, report, stats
 from harness.bars import Bar, bars
 from harness.figures import Figures
@@ -83,6 +84,9 @@ class Bars(unittest.TestCase):
         phases = [phase("rowlock", "drain", "drain", 100, s, turn=t) for t, s in enumerate((3.0, 2.0, 1.0))]
         phases += [phase("rowlock", "pinned", "drain", 100, s, turn=t) for t, s in enumerate((3.0, 2.0, 4.0))]
         self.assertAlmostEqual(Figures(phases).pinned("rowlock"), 0.5)
+        # A drain in fresh tables later in the round is none of them.
+        phases.append(phase("rowlock", "drain", "drain", 100, 0.1, turn=0))
+        self.assertAlmostEqual(Figures(phases).pinned("rowlock"), 0.5)
         # A second round counts if it has both.
         phases.append(phase("rowlock", "pinned", "drain", 100, 1.0, number=2))
         self.assertAlmostEqual(Figures(phases).pinned("rowlock"), 0.5)
@@ -119,15 +123,30 @@ class Own(unittest.TestCase):
 
     def test_the_worst_line_counts(self):
         found = {bar.what: bar for bar in own_bars([
-            self.part("backlog", {"case": "10,000 waiting", "worker_rss_max_bytes": 20e6},
-                      {"case": "1,000,000 waiting", "worker_rss_max_bytes": 70e6, "claim_of_small": 1.1, "spread": {"claim_of_small": [0.9, 1.3]}}),
-            self.part("rested", {"case": "idle queue, after 1h", "start_p50_ms": 2.2}), self.part("busy", {"case": "idle queue", "start_p50_ms": 2.0}),
+            self.part("backlog", {"case": "10,000 waiting", "jobs": 10_000, "worker_rss_max_bytes": 20e6},
+                      {"case": "1,000,000 waiting", "jobs": 1_000_000, "worker_rss_max_bytes": 70e6, "claim_of_small": 1.1, "spread": {"claim_of_small": [0.9, 1.3]}}),
+            self.part("rested", {"case": "idle queue, after 1h", "start_p50_ms": 2.2, "first_start_ms": 9}),
+            self.part("busy", {"case": "idle queue", "start_p50_ms": 2.0, "first_start_ms": 8}),
         ])}
-        self.assertEqual(found["worker memory, deep backlog"].verdict(), "not reached")
-        claim = found["claim time, deep backlog"]
+        self.assertEqual(found["worker memory, 1,000,000 jobs waiting"].verdict(), "not reached")
+        claim = found["claim time, 1,000,000 jobs waiting"]
         self.assertEqual((claim.value, claim.span, claim.verdict()), (1.1, (0.9, 1.3), "reached"))
         self.assertAlmostEqual(found["pick-up p50 after 1h idle"].value, 1.1)
         self.assertEqual(found["CPU of Postgres with 20 idle workers"].verdict(), "not measured")
+
+    def test_parts_of_other_runs_say_so(self):
+        def a_run(commit, *parts, failed=(), cpu="c"):
+            return {"commit": commit, "own": [self.part(name) for name in parts], "machine": {"cpu": cpu, "cores": 2},
+                    "postgres": {"version": "15", "settings": {}}, "failed": [{"scenario": name} for name in failed]}
+
+        peers, other = a_run("new", "drains", "floor", failed=("drain", "bench, busy", "bench, rate")), a_run("old+", "floor", "busy")
+        with self.assertRaisesRegex(Failed, "machine cpu is 'c' in the first and 'another'"):
+            program.merged([peers, a_run("old", cpu="another")])
+        found = program.merged([peers, other])
+        self.assertEqual([failure["scenario"] for failure in found["failed"]], ["drain", "bench, rate"])
+        self.assertEqual([(part["name"], part["commit"]) for part in found["own"]], [("floor", "old+"), ("drains", "new"), ("busy", "old+")])
+        lines = report.own_commands(found).splitlines()
+        self.assertEqual(lines, [f"- `rowlock bench` (0 min{more})" for more in ("; another run, Rowlock at old+", "", "; another run, Rowlock at old+")])
 
     def test_each_part_has_a_bar(self):
         names = [part.name for part in own.parts("full")]

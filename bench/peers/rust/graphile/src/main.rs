@@ -1,5 +1,5 @@
 //! graphile_worker in Rust with a local queue and batched completion, as its guides recommend for throughput. Beside producers it waits for a moment
-//! after a fetch that was not full: else it fetches a few jobs at a time, and does a tenth as many.
+//! after a fetch that was not full: else it fetches a few jobs at a time, and does a fifth as many or less.
 
 use std::ops::Range;
 use std::sync::Arc;
