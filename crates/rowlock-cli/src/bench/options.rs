@@ -10,7 +10,7 @@ use crate::say;
 
 /// Measure the queue: throughput, latency, CPU, write-ahead log, with and without what makes other queues slow.
 ///
-/// With no database given, neither with -d nor by PGHOST, PGHOSTADDR, PGPORT, PGDATABASE or PGSERVICE, starts a private PostgreSQL with
+/// With no database given, neither with -d or DATABASE_URL nor by PGHOST, PGHOSTADDR, PGPORT, PGDATABASE or PGSERVICE, starts a private PostgreSQL with
 /// durable commits. In a given one it works in a schema of its own, rowlock_bench, which it drops before and afterwards, and asks for
 /// checkpoints where it may; nothing else is changed there. Only one bench at a time can use a database.
 ///

@@ -189,7 +189,7 @@ impl WorkerBuilder {
     {
         self.add::<H::Job>(Box::new(move |states| {
             H::check(&states)?;
-            // Nothing is cloned or put on the heap here but what the handler asks for.
+            // Called inside of the future that catches panics: decoding and building the arguments may be done right away.
             Ok(Prepared::One(Arc::new(move |ctx: Ctx| {
                 let parts = Parts {
                     ctx: &ctx,
