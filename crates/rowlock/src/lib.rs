@@ -13,6 +13,7 @@ mod migrate;
 mod schema;
 mod table_queue;
 mod tx;
+mod unreadable;
 mod validate;
 mod worker;
 

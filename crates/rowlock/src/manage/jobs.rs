@@ -16,6 +16,7 @@ use crate::client::Client;
 use crate::db::{Param, RawJson};
 use crate::error::{Error, Result};
 use crate::job::JobId;
+use crate::unreadable;
 
 /// Most ids that one call of the database's functions takes.
 const IDS_MAX: usize = 10_000;
@@ -226,8 +227,12 @@ fn null_is_empty<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 impl JobInfo {
     /// The payload as a Rust type.
     pub fn payload_as<T: DeserializeOwned>(&self) -> Result<T> {
-        serde_json::from_str(self.payload.get())
-            .map_err(|e| Error::json(format!("read the payload of job {}", self.id), e))
+        serde_json::from_str(self.payload.get()).map_err(|e| {
+            Error::json(
+                format!("read the payload of job {}", self.id),
+                unreadable::error(&e),
+            )
+        })
     }
 
     /// The newest error.

@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::row_tx::RowTx;
 use super::{IntoOutcome, Outcome};
+use crate::unreadable;
 
 /// A row that is being worked.
 #[derive(Clone)]
@@ -54,7 +55,10 @@ impl Claimed {
                 failures: self.failures,
             }),
             Err(e) => Err(Outcome::Retry {
-                error: format!("the row is not what its handler expects: {e}"),
+                error: format!(
+                    "the row is not what its handler expects: {}",
+                    unreadable::why(&e)
+                ),
                 after: None,
             }),
         }

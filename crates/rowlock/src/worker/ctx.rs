@@ -17,7 +17,7 @@ use crate::db::RawJson;
 use crate::error::{Error, Result};
 use crate::job::JobId;
 use crate::tx::{BoxError, Transaction};
-use crate::validate;
+use crate::{unreadable, validate};
 
 /// After so many ms a row that somebody has locked is tried again.
 const BUSY_WAITS: [u64; 6] = [5, 20, 50, 100, 200, 400];
@@ -335,8 +335,12 @@ impl Ctx {
 }
 
 fn read_once<T: DeserializeOwned>(key: &str, json: &str) -> Result<T> {
-    serde_json::from_str(json)
-        .map_err(|e| Error::json(format!("read what {key:?} returned before"), e))
+    serde_json::from_str(json).map_err(|e| {
+        Error::json(
+            format!("read what {key:?} returned before"),
+            unreadable::error(&e),
+        )
+    })
 }
 
 impl std::fmt::Debug for Ctx {

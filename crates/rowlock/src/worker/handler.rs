@@ -24,6 +24,7 @@ use super::attempt::Attempt;
 use super::ctx::Ctx;
 use super::outcome::{IntoOutcome, Outcome, from_error};
 use crate::job::Job;
+use crate::unreadable;
 
 /// What the worker was given for its handlers, by type.
 #[derive(Default, Clone)]
@@ -291,14 +292,12 @@ pub struct RawJob {
 
 /// The payload as the handler's type.
 pub(super) fn decode<J: Job>(attempt: &Attempt) -> Result<J, Outcome> {
-    serde_json::from_str(&attempt.payload).map_err(|e| {
-        // The text of serde's error may quote the payload's values, but not the payload.
-        Outcome::Retry {
-            error: format!(
-                "the payload is not what the kind {:?} expects here: {e}",
-                attempt.origin.kind
-            ),
-            after: None,
-        }
+    serde_json::from_str(&attempt.payload).map_err(|e| Outcome::Retry {
+        error: format!(
+            "the payload is not what the kind {:?} expects here: {}",
+            attempt.origin.kind,
+            unreadable::why(&e)
+        ),
+        after: None,
     })
 }
