@@ -228,8 +228,8 @@ end $$;
 --
 -- Then one row with id null, whose payload says how the claim of that queue went: queue; clock, the database's time; parked, how many jobs
 -- were put away instead of returned (poison, expired, cancelled), in which case it is worth claiming again; more, whether it stopped
--- for its own bound; caught_up, whether it came at least as far as the claim before it, and took all that it saw and may. If there are
--- jobs: lease_until and max_attempts, of those without a rest, and mark, by which complete_untouched knows what this claim has written (null where a history is kept). For who
+-- for its own bound; caught_up, whether it came at least as far as the claim before it, and took all that it saw and may; locked, only
+-- where it is so, that it passed over rows that somebody had locked and may give free again. If there are jobs: lease_until and max_attempts, of those without a rest, and mark, by which complete_untouched knows what this claim has written (null where a history is kept). For who
 -- follows: other, if the claim before it was another worker's, that one's number (its last three bits: of eight, one passes for this one). For who does not: last_at and last_id, where the claim
 -- before it stopped. When rows were passed over that the jobs returned do not show: cursor_at and cursor_id,
 -- where it stopped in each priority. Queues that were not reached have none.
@@ -303,6 +303,7 @@ declare
   v_end_id    bigint[];
   v_follow    boolean;            -- whether to start where the last claim stopped, and say where this one does
   v_settled   boolean;
+  v_passed    boolean;            -- whether it passed over rows that somebody held
   v_last      record;             -- where the last one stopped, and whose it was
   v_ahead     boolean;            -- whether this one went further
 begin
@@ -329,6 +330,7 @@ begin
     v_end_at := null;
     v_end_id := null;
     v_settled := true;
+    v_passed := false;
     v_turn := false;
     v_over := false;
     v_theirs := false;
@@ -452,7 +454,7 @@ begin
           raise exception 'others have claimed some of these jobs' using errcode = '40001';
         end if;
         -- What somebody else holds may come back: whoever holds it may fail.
-        v_settled := v_settled and v_rows = v_tried;
+        v_passed := v_passed or v_rows <> v_tried;
         v_taken := v_taken + v_rows;
         v_left := v_left - v_rows;
         v_all := v_all - v_rows;
@@ -476,7 +478,7 @@ begin
         v_taken := v_taken + v_rows;
       end if;
 
-      v_settled := v_settled and v_look.settled is not false and coalesce(v_take, '{}') = '{}';
+      v_settled := v_settled and not v_passed and v_look.settled is not false and coalesce(v_take, '{}') = '{}';
       exit when v_left <= 0 or v_theirs;
       v_visited := v_visited + v_look.seen;
       if v_look.seen > v_taken then
@@ -509,6 +511,9 @@ begin
     if v_left < v_wanted then
       payload := payload || jsonb_build_object('lease_until', v_lease, 'max_attempts', v_attempts,
         'mark', case when v_queue.retention = interval '0' then rowlock.mark(pg_current_xact_id_if_assigned()::xid) end);
+    end if;
+    if v_passed then
+      payload := payload || '{"locked": true}';
     end if;
     if v_follow and v_last.worker <> worker & 7 then
       payload := payload || jsonb_build_object('other', v_last.worker);

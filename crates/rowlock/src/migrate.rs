@@ -65,7 +65,7 @@ const MIGRATIONS: &[Migration] = &[
     },
     Migration {
         version: 10,
-        name: "times_of_their_own",
+        name: "times of their own",
         sql: include_str!("../sql/migrations/0010_times_of_their_own.sql"),
     },
 ];

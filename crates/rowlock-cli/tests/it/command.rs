@@ -288,7 +288,7 @@ async fn a_running_job_can_be_cancelled() {
     place
         .ask(&format!("select answer from rowlock.cancel(array[{id}])"))
         .await;
-    worker.wait_for("outcome=\"failed\"").await;
+    worker.wait_for("outcome=\"cancelled\"").await;
     worker.signal(rustix::process::Signal::TERM);
     assert!(worker.ended().await.0.success());
     let fate = place.fate(id).await;

@@ -59,6 +59,9 @@ pub(super) struct End {
     /// Of a claim: whether it came as far as the one before it, and left nothing on the way.
     #[serde(default)]
     pub(super) caught_up: bool,
+    /// Of a claim: whether it passed over jobs that somebody had locked.
+    #[serde(default)]
+    locked: bool,
     /// Of a claim: whether its jobs have one lease in common.
     #[serde(default)]
     pub(super) bundle: bool,
@@ -172,6 +175,11 @@ impl Answer {
     /// How many jobs it saw and did not take.
     pub(super) fn left(&self) -> usize {
         self.parts.iter().map(|p| p.end.left).sum()
+    }
+
+    /// Whether it passed over jobs that somebody had locked, and may give free again.
+    pub(super) fn met_locks(&self) -> bool {
+        self.parts.iter().any(|p| p.end.locked)
     }
 
     /// Whether some of its jobs are due since before they came in.

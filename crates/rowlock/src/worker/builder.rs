@@ -387,9 +387,6 @@ async fn run_batch<H: BatchHandler<Args>, Args>(
     all: Vec<Ctx>,
     states: &States,
 ) -> Vec<Outcome> {
-    let Some(first) = all.first().cloned() else {
-        return Vec::new();
-    };
     let mut outcomes: Vec<Option<Outcome>> = Vec::with_capacity(all.len());
     let mut items = Vec::with_capacity(all.len());
     for ctx in all {
@@ -401,18 +398,10 @@ async fn run_batch<H: BatchHandler<Args>, Args>(
             Err(outcome) => outcomes.push(Some(outcome)),
         }
     }
-    let mut answers = if items.is_empty() {
-        Vec::new()
-    } else {
-        handler
-            .call(
-                items,
-                &Parts {
-                    ctx: &first,
-                    states,
-                },
-            )
-            .await
+    // What is asked for beside the items is that of the first of them.
+    let mut answers = match items.first().map(|first| first.ctx.clone()) {
+        None => Vec::new(),
+        Some(ctx) => handler.call(items, &Parts { ctx: &ctx, states }).await,
     }
     .into_iter();
     outcomes

@@ -160,19 +160,9 @@ impl Core {
             return;
         }
         let meters = &job.origin.lane.meters;
-        meters.finished(&outcome);
         let ran = job.ran_until(now);
         if let Some(ran) = ran {
             meters.run.record(ran.as_secs_f64());
-        }
-        match &outcome {
-            Outcome::Done(_) => tracing::trace!(id = job.id, kind = %job.origin.kind, "done"),
-            Outcome::Retry { error, .. } | Outcome::Dead(error) => {
-                tracing::warn!(id = job.id, kind = %job.origin.kind, queue = %job.queue(), attempt = job.number(), outcome = outcome.name(), error, "job failed");
-            }
-            Outcome::Snooze(_) | Outcome::Cancel(_) => {
-                tracing::debug!(id = job.id, kind = %job.origin.kind, outcome = outcome.name());
-            }
         }
         self.finished.fetch_add(1, Relaxed);
         let verdict = match (job.cancel_reason(), outcome) {
@@ -189,7 +179,26 @@ impl Core {
             }
             (_, outcome) => Verdict::Outcome(outcome),
         };
+        if let Verdict::Outcome(outcome) = &verdict {
+            meters.finished(outcome);
+            log(&job, outcome);
+        }
         self.acks.push(Ack::new(job, verdict, ran));
+    }
+}
+
+fn log(job: &Attempt, outcome: &Outcome) {
+    match outcome {
+        Outcome::Done(_) => tracing::trace!(id = job.id, kind = %job.origin.kind, "done"),
+        Outcome::Retry { error, .. } | Outcome::Dead(error) => {
+            tracing::warn!(id = job.id, kind = %job.origin.kind, queue = %job.queue(), attempt = job.number(), outcome = outcome.name(), error, "job failed");
+        }
+        Outcome::Cancel(reason) => {
+            tracing::debug!(id = job.id, kind = %job.origin.kind, outcome = outcome.name(), reason);
+        }
+        Outcome::Snooze(_) => {
+            tracing::debug!(id = job.id, kind = %job.origin.kind, outcome = outcome.name());
+        }
     }
 }
 

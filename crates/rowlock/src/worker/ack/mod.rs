@@ -165,7 +165,8 @@ impl Core {
         let mut sends = Vec::new();
         for ((_, verb, _), mut acks) in groups {
             // In the order of the ids, so that no two statements can wait for each other in a circle. `complete` waits for nobody, and
-            // is fastest claim by claim and in the order of the places on disk.
+            // is fastest claim by claim and in the order of the places on disk. Cached: a renewal may move a job meanwhile, and a sort whose keys
+            // change may panic.
             acks.sort_by_cached_key(|Ack { attempt, .. }| match verb {
                 Verb::Complete => (attempt.origin.token, attempt.place().0),
                 _ => (0, attempt.id.unsigned_abs()),

@@ -287,6 +287,7 @@ impl<'a> Claims<'a> {
     }
 
     fn failed(&mut self, asked: &Asked<'a>, error: &Error) -> Option<Asked<'a>> {
+        self.settled.failed();
         if asked.fresh {
             // The next claim does without it, and says what is wrong if it is not only that.
             self.can_fresh &= error.is_retryable();
@@ -296,7 +297,6 @@ impl<'a> Claims<'a> {
         }
         tracing::warn!(%error, "cannot claim, will try again");
         self.core.failed(asked);
-        self.settled.failed();
         if asked.bundle {
             self.bundling.asked(false, Instant::now());
         }
@@ -360,7 +360,8 @@ impl<'a> Claims<'a> {
     fn settle(&mut self, asked: &Asked<'a>, answer: &Answer, catch: Catch) {
         // What has an earlier time than its own, more of its kind may have. And who took nothing may have told others to begin behind what it saw.
         let took_all = answer.few() || answer.left() == 0 && !answer.any_backdated();
-        let looked_back = !asked.look_back.is_zero() && !catch.all && !answer.more();
+        let looked_back =
+            !asked.look_back.is_zero() && !catch.all && !answer.more() && !answer.met_locks();
         let clean = asked.until.is_some() && (looked_back || asked.bundle && took_all);
         if let Some(seen) = answer.seen() {
             let left = (!clean).then_some(asked.leaves_after);

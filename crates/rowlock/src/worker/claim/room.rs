@@ -104,7 +104,7 @@ impl Core {
         }
         // As far as something may have been left behind, or further.
         let reach = settled.reach(now).unwrap_or(LOOK_FAR_BACK);
-        look_back.max(reach).min(LOOK_FAR_BACK)
+        whole_ms(look_back.max(reach)).min(LOOK_FAR_BACK)
     }
 
     /// How far the next claim is to go in a torrent. All the way beside other workers, who may go further and leave something behind; with several queues, where each would
@@ -130,4 +130,10 @@ impl Core {
         let mut cursors = asked.from.iter().map(|(lane, _)| lock(&lane.cursor));
         cursors.all(|cursor| cursor.is_behind(RECENT))
     }
+}
+
+/// As a claim is told it. Rounded up: what it did not look at must not count.
+fn whole_ms(time: Duration) -> Duration {
+    let ms = time.as_micros().div_ceil(1000);
+    Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))
 }

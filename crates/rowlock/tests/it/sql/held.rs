@@ -90,3 +90,28 @@ async fn a_claim_passes_any_number_of_rows_that_others_hold() {
     let claim = "select id from rowlock.claim_batch('{default}', '{1}', 1, 7, 99, look_back_ms => 1000) where id is not null";
     assert_eq!(rows(pg, claim).await, ["20001"]);
 }
+
+/// A look back that passed over one counted as complete: when the lock was given free again, only a full scan found the job.
+#[tokio::test]
+async fn a_claim_says_that_it_passed_over_what_was_locked() {
+    let own = installed().await;
+    let pg = &own.pg;
+    let jobs = enqueue(pg, 2).await;
+    let other = own.another().await;
+    run(
+        &other,
+        &format!(
+            "begin; select from rowlock.job where id = {} for update",
+            jobs[0]
+        ),
+    )
+    .await;
+    let claim = "select coalesce(id::text, coalesce(payload ->> 'locked', 'nothing locked')) \
+                 from rowlock.claim_batch('{default}', '{5}', 5, 7, 99, look_back_ms => 1000)";
+    assert_eq!(rows(pg, claim).await, [&jobs[1].to_string(), "true"]);
+    run(&other, "rollback").await;
+    assert_eq!(
+        rows(pg, claim).await,
+        [&jobs[0].to_string(), "nothing locked"]
+    );
+}

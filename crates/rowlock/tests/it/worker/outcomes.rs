@@ -154,6 +154,77 @@ async fn panics_are_failures_with_their_text_wherever_they_happen() {
     }
 }
 
+/// A payload that panics when it is read.
+#[derive(Debug)]
+struct Mine;
+
+impl<'de> serde::Deserialize<'de> for Mine {
+    fn deserialize<D: serde::Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
+        panic!("in the decoding")
+    }
+}
+
+impl rowlock::Job for Mine {
+    const KIND: &'static str = "mine";
+}
+
+impl serde::Serialize for Mine {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_unit()
+    }
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Trapped {}
+
+impl rowlock::Job for Trapped {
+    const KIND: &'static str = "trap";
+}
+
+/// An argument that panics when it is built.
+struct Trap;
+
+impl rowlock::FromParts for Trap {
+    fn from_parts(_: &rowlock::Parts<'_>) -> Self {
+        panic!("in an argument")
+    }
+}
+
+/// What comes before there is a future at all, with a middleware around it and without.
+#[tokio::test]
+async fn a_panic_on_the_way_to_the_handler_is_a_failure_of_that_job_alone() {
+    for middleware in [false, true] {
+        let bench = Bench::new().await;
+        let jobs = ["mine", "trap", "note"].map(|kind| {
+            let job = NewJob::new(kind, &json!({"n": 1})).unwrap();
+            job.max_attempts(1)
+        });
+        let ids = bench.enqueue_all(jobs).await;
+        let mut builder = bench.worker();
+        if middleware {
+            builder = builder.middleware(|_: Ctx, next| next.run());
+        }
+        let worker = start(
+            builder
+                .handle(|_: Mine| async {})
+                .handle(|_: Trapped, _: Trap| async {})
+                .handle(|job: Note| {
+                    assert!(job.n == 0, "in the function");
+                    async {}
+                }),
+        )
+        .await;
+        bench.finish(&worker).await;
+        for (id, text) in ids.iter().zip([
+            "panicked: in the decoding",
+            "panicked: in an argument",
+            "panicked: in the function",
+        ]) {
+            assert_eq!(errors(&bench.dead(*id).await), [text]);
+        }
+    }
+}
+
 /// The task ended without an answer, and the job was held, and its lease renewed, for as long as the worker ran.
 #[tokio::test]
 async fn a_handler_that_panics_while_it_is_dropped_fails_like_any_other() {
@@ -243,6 +314,7 @@ async fn a_payload_that_does_not_fit_the_type_is_a_failure_that_says_so() {
         text.contains("\"note\"") && text.contains("expected i64"),
         "{text}"
     );
+    assert!(!text.contains("secret"), "{text}");
 }
 
 fn json_text(text: impl Into<String>) -> Outcome {
