@@ -21,26 +21,32 @@ OWN_FAILED = "bench, "
 
 def main():
     options = arguments()
+    if options.render:
+        run = merged([read(path) for path in options.render])
+        print(report.write(run, place(options, run)))
+        return
     WORK.mkdir(exist_ok=True)
     (WORK / "logs").mkdir(exist_ok=True)
-    if options.render:
-        run = merged([json.loads(path.read_text(encoding="utf-8")) for path in options.render])
-        print(report.write(run, options.out or DOCS))
-        return
     run = begin(options)
     if options.install_only:
         return
     measure(options, run)
-    page = report.write(run, options.out or (WORK / "report" if is_partial(options, run) else DOCS))
+    page = report.write(run, place(options, run))
     say(f"raw figures: {run['file']}\nreport: {page}")
 
 
-def arguments():
+def place(options, run):
+    """The folder for the report."""
+    return options.out or (WORK / "report" if is_partial(run) else DOCS)
+
+
+def arguments(given=None):
+    """What was said, or an end with 2 before anything is started."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", type=systems, help="names of systems, with commas: " + ", ".join(BY_NAME))
     parser.add_argument("--skip", type=systems, default=[], help="names of systems to leave out, with commas")
     parser.add_argument("--scenarios", type=scenarios, help="only these, with commas: " + ", ".join(names_of_scenarios()))
-    parser.add_argument("--rounds", type=positive, default=2, help="how often everything is measured (2)")
+    parser.add_argument("--rounds", type=positive, help="how often everything is measured (2)")
     parser.add_argument("--minutes", type=positive, help="begin no new measurement of peers after so long; the report says how many are missing")
     parser.add_argument("--jobs", type=positive, help="at most so many jobs in a phase")
     parser.add_argument("--quick", action="store_true", help="one round with a tenth of the jobs; to try things, not to quote")
@@ -56,7 +62,30 @@ def arguments():
     parser.add_argument("--no-install", action="store_true", help="take what was installed before")
     parser.add_argument("--render", type=Path, nargs="+", metavar="JSON", help="write the report of earlier runs anew: peers from the first, and Rowlock's "
                         "own parts from all of them")
-    return parser.parse_args()
+    options = parser.parse_args(given)
+    wrong = contradiction(options)
+    if wrong:
+        parser.error(wrong)
+    options.rounds = options.rounds or (1 if options.quick else 2)
+    if not options.render and not options.own_only:
+        if not wanted(options):
+            parser.error("--only and --skip leave nobody to measure")
+        if not planned(options, wanted(options)):
+            parser.error("nothing to measure: these systems have none of these scenarios")
+    return options
+
+
+def contradiction(options):
+    """Why these options cannot be meant together, or nothing."""
+    if options.quick and options.rounds:
+        return "--quick is one round: leave --rounds out"
+    if options.own == "none" and options.own_only:
+        return "--own-only with --own none leaves nothing to measure"
+    if options.own == "none" and options.own_parts:
+        return "--own-parts means nothing with --own none"
+    if options.own_only and (options.only or options.skip or options.scenarios):
+        return "--only, --skip and --scenarios are about peers, which --own-only leaves out"
+    return None
 
 
 def positive(text):
@@ -73,6 +102,8 @@ def some_of(known):
         for name in found:
             if name not in known:
                 raise argparse.ArgumentTypeError(f"nobody knows {name!r}; there are: {', '.join(known)}")
+        if not found:
+            raise argparse.ArgumentTypeError(f"names nothing; there are: {', '.join(known)}")
         return found
 
     return read
@@ -89,17 +120,29 @@ def names_of_parts():
 systems, scenarios, parts = some_of(BY_NAME), some_of(names_of_scenarios()), some_of(names_of_parts())
 
 
+def wanted(options):
+    """The systems that were asked for."""
+    return [] if options.own_only else [s for s in SYSTEMS if (not options.only or s.name in options.only) and s.name not in options.skip]
+
+
+def planned(options, present):
+    """All that is to be measured of these systems."""
+    scale, samples = (0.1, 20) if options.quick else (1.0, 200)
+    return plan.steps(present, options.rounds, scale, options.jobs, options.backlog, options.scenarios, samples)
+
+
 def begin(options):
     """A run of which nothing is measured yet."""
-    wanted = [] if options.own_only else [s for s in SYSTEMS if (not options.only or s.name in options.only) and s.name not in options.skip]
-    present, absent = install_all(wanted, options)
-    if wanted and not present:
+    asked = wanted(options)
+    present, absent = install_all(asked, options)
+    if asked and not present:
         sys.exit("nothing to measure: no system could be installed")
     if options.own != "none":
         say("building rowlock …")
         own.build()
     return {
-        "machine": machine.describe(), "commit": machine.commit(), "rounds": 1 if options.quick else options.rounds, "backlog": options.backlog,
+        "machine": machine.describe(), "commit": machine.commit(), "rounds": options.rounds, "backlog": options.backlog,
+        "own_only": options.own_only,
         "short": bool(options.only or options.skip or options.quick or options.jobs or options.scenarios or options.rounds < 2),
         "systems": [{"name": s.name, "version": s.version()} for s in present], "absent": absent,
         "missing": 0, "steps": 0, "minutes": 0.0, "others": 0.0, "failed": [], "phases": [], "own": [],
@@ -132,7 +175,7 @@ def measure(options, run):
     try:
         measure_peers(options, run, postgres, clock)
         if options.own != "none":
-            measure_own(options, run, postgres)
+            measure_own(options, run, postgres, clock)
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         keep(run)
@@ -140,9 +183,7 @@ def measure(options, run):
 
 
 def measure_peers(options, run, postgres, clock):
-    scale, samples = (0.1, 20) if options.quick else (1.0, 200)
-    present = [BY_NAME[system["name"]] for system in run["systems"]]
-    steps = plan.steps(present, run["rounds"], scale, options.jobs, options.backlog, options.scenarios, samples)
+    steps = planned(options, [BY_NAME[system["name"]] for system in run["systems"]])
     run["steps"] = run["missing"] = len(steps)
     began = time.monotonic()
     for number, step in enumerate(steps, 1):
@@ -161,35 +202,64 @@ def measure_peers(options, run, postgres, clock):
             run["phases"] += [{**where, **phase} for phase in found]
             say(", ".join(f"{p['phase']} {p['jobs'] / p['seconds']:,.0f}/s" for p in found))
         run["missing"] = len(steps) - number
-        seconds, run["others"] = clock.read()
-        run["minutes"] = seconds / 60
+        look_at(clock, run)
         keep(run)
 
 
-def measure_own(options, run, postgres):
+def look_at(clock, run):
+    """How long it has taken so far, and what others did meanwhile."""
+    seconds, run["others"] = clock.read()
+    run["minutes"] = seconds / 60
+
+
+def measure_own(options, run, postgres, clock):
     for part in own.parts(options.own, 100_000 if options.quick else 1_000_000):
         if options.own_parts and part.name not in options.own_parts:
             continue
         say(f"rowlock bench {' '.join(map(str, part.arguments))} …")
         try:
             run["own"].append({**own.run(postgres, part), "at": machine.now()})
+            if "failed" in run["own"][-1]:
+                say(f"  incomplete: {run['own'][-1]['failed']}")
         except Failed as error:
             say(f"  failed: {error}")
             run["failed"].append({"system": "rowlock", "scenario": OWN_FAILED + part.name, "round": 1, "why": str(error)})
+        look_at(clock, run)
         keep(run)
 
 
-def is_partial(options, run):
-    """Whether this says too little to stand for the whole."""
-    cut = run["missing"] > run["steps"] * (1 - 1 / run["rounds"])
-    return bool(run["short"] or options.own_only or cut or not {"rowlock", "floor", "pgmq"} <= {system["name"] for system in run["systems"]})
+def is_partial(run):
+    """Whether this says too little of peers to stand for the whole, by the saved run alone: fewer systems, scenarios, jobs or rounds were asked
+    for, no peers, or less was measured than one round has; or one of those that the most bars are about is not there. Of what size
+    Rowlock's own parts are does not count, nor whether they are there: their bars say so."""
+    cut = run.get("missing", 0) > run.get("steps", 0) * (1 - 1 / run.get("rounds", 1))
+    there = {system["name"] for system in run["systems"]}
+    return bool(run.get("short") or run.get("own_only") or cut or not {"rowlock", "floor", "pgmq"} <= there)
+
+
+def read(path):
+    """A run that was kept."""
+    try:
+        run = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Failed(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise Failed(f"{path} is not JSON: {error}") from error
+    if not isinstance(run, dict) or not {"machine", "postgres", "systems", "phases"} <= run.keys():
+        raise Failed(f"{path} is no run of bench-peers, or of one that ended before anything was measured")
+    return run
 
 
 def merged(runs):
-    """One run of several: peers and machine of the first, of each part of Rowlock's own the last."""
+    """One run of several: peers and machine of the first, of each part of Rowlock's own the last, a complete one if there is one."""
     for other in runs[1:]:
         check_alike(runs[0], other)
-    own_parts = {part["name"]: {"commit": run.get("commit"), **part} for run in runs for part in run.get("own", [])}
+    own_parts = {}
+    for run in runs:
+        for part in run.get("own", []):
+            known = own_parts.get(part["name"])
+            if not known or known.get("failed") or not part.get("failed"):
+                own_parts[part["name"]] = {"commit": run.get("commit"), **part}
     failed = runs[0]["failed"] + [failure for other in runs[1:] for failure in other["failed"] if failure["scenario"].startswith(OWN_FAILED)]
     failed = [failure for failure in failed if failure["scenario"].removeprefix(OWN_FAILED) not in own_parts]
     return {**runs[0], "failed": failed, "own": [own_parts[name] for name in names_of_parts() if name in own_parts]}

@@ -44,6 +44,9 @@ def run(postgres, system, scenario, settings, log, pinned=False, limit=600):
                 phases.append(result)
         if process.wait() != 0:
             raise Failed(f"not done after {limit} s" if overdue.is_set() else why(process.returncode, log, begin))
+        # Otherwise something would count as pinned that was not.
+        if reader and not reader.holds():
+            raise Failed("the reader that held the horizon was gone")
     except OSError as error:
         process.kill()
         process.wait()
@@ -54,12 +57,19 @@ def run(postgres, system, scenario, settings, log, pinned=False, limit=600):
             process.kill()
             process.wait()
         if reader:
-            reader.kill()
-            reader.wait()
+            reader.end()
         postgres.drop(database)
-    if not phases or not all(phase["exact"] for phase in phases):
-        raise Failed("not every job ran exactly once")
+    check(phases, scenario, settings)
     return phases
+
+
+def check(phases, scenario, settings):
+    """Fails unless all that the scenario has was done, and done right."""
+    wanted = 2 * int(settings.get("ROUNDS", 1)) if scenario == "drain" else 1
+    if len(phases) < wanted:
+        raise Failed(f"ended early: {len(phases)} of {wanted} phases")
+    if not all(phase["exact"] for phase in phases):
+        raise Failed("not every job ran exactly once")
 
 
 def why(code, log, begin):

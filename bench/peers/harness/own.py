@@ -11,11 +11,16 @@ from .systems import HERE
 
 ROOT = HERE.parent.parent
 DATABASE = "peer_own"
+# How many at once call in transactions, and one by one.
+CALLERS = (8, 32)
 # How long the slow ones take. The bars were set for the full size.
 SIZES = {
     "short": {"rate": "60s", "backlog": 1_000_000, "idle": "60s"},
     "full": {"rate": "10m", "backlog": 10_000_000, "idle": "1h"},
 }
+
+# What else the bench's document says that tells under what circumstances the lines were measured.
+KEPT = ("load_before", "optimised", "settings", "place")
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,7 @@ def parts(size, jobs=1_000_000):
     length = SIZES[size]
     return [
         Part("floor", ("floor", "drain", "--jobs", jobs, "--rounds", 5)),
-        Part("transaction", ("enqueue", "--jobs", 20_000, "--producers", 8, "--rounds", 3)),
+        Part("transaction", ("enqueue", "--jobs", 20_000, "--producers", ",".join(map(str, CALLERS)), "--rounds", 3)),
         Part("processes", ("processes", "--jobs", jobs, "--rounds", 5)),
         Part("drains", ("pinned", "--jobs", jobs, "--duration", "500ms", "--rounds", 5)),
         Part("backlog", ("backlog", "--jobs", length["backlog"], "--rounds", 3)),
@@ -55,7 +60,7 @@ def program():
 
 
 def run(postgres, part):
-    """What `rowlock bench` says of one part, with what was asked."""
+    """What `rowlock bench` says of one part, with what was asked; what it measured before a failure, too."""
     postgres.fresh(DATABASE)
     command = [str(program()), "bench", "--json", "-d", postgres.url(DATABASE), *map(str, part.arguments)]
     began = time.monotonic()
@@ -63,8 +68,24 @@ def run(postgres, part):
         done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     finally:
         postgres.drop(DATABASE)
-    if done.returncode != 0:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        raise Failed(lines[-1].strip()[:300] if lines else f"ended with code {done.returncode}")
+    return told(part, time.monotonic() - began, done)
+
+
+def told(part, seconds, done):
+    """A part of the run, from the JSON that was printed; marked as failed, if that is not all."""
+    try:
+        document = json.loads(done.stdout)
+    except ValueError:
+        document = {}
+    if not document.get("lines"):
+        raise Failed(why(document, done) if done.returncode != 0 else "it printed nothing that was measured")
     said = " ".join(map(str, part.arguments))
-    return {"name": part.name, "command": f"rowlock bench {said}", "seconds": time.monotonic() - began, "lines": json.loads(done.stdout)["lines"]}
+    found = {"name": part.name, "command": f"rowlock bench {said}", "seconds": seconds, "lines": document["lines"]}
+    found.update({name: document[name] for name in KEPT if name in document})
+    return found if done.returncode == 0 else {**found, "failed": why(document, done)}
+
+
+def why(document, done):
+    """In one line."""
+    lines = [line for line in [*done.stderr.splitlines(), *(document.get("failed") or "").splitlines()] if line.strip()]
+    return lines[-1].strip()[:300] if lines else f"ended with code {done.returncode}"

@@ -2,7 +2,15 @@
 
 import re
 
+from . import own as bench
 from .bars import Bar
+
+# What of a command says how much is measured; the rest (rounds, producers) says how.
+SIZES = ("jobs", "samples", "rate", "duration", "idle", "workers")
+# How long, in seconds, and how many.
+UNITS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "k": 1000, "K": 1000, "M": 1_000_000}
+# The small backlog that a deep one is compared with.
+SMALL = 10_000
 
 
 class Own:
@@ -10,6 +18,7 @@ class Own:
 
     def __init__(self, parts):
         self.parts = {part["name"]: part for part in parts}
+        self.full = {part.name: " ".join(map(str, part.arguments)) for part in bench.parts("full")}
 
     def lines(self, part, case=""):
         """Those of a part whose case has this in it."""
@@ -22,8 +31,11 @@ class Own:
 
     def option(self, part, name):
         """What was said behind an option, or nothing."""
-        found = re.search(rf"--{name} (\S+)", self.parts.get(part, {}).get("command", ""))
-        return found.group(1) if found else ""
+        return option(self.parts.get(part, {}).get("command", ""), name)
+
+    def smaller(self, *parts):
+        """Whether less was measured in one of these parts than its bars were set for; also if nobody knows how much."""
+        return any(amount(self.option(part, name)) < amount(option(self.full[part], name)) for part in parts for name in SIZES)
 
     def bar(self, what, against, bound, part, case, figure, below=False, unit="x", scale=1.0):
         """The worst of the lines that are meant."""
@@ -32,7 +44,31 @@ class Own:
             return Bar(what, against, None, bound, below, unit)
         worst = (max if below else min)(found, key=lambda line: line[figure])
         span = worst.get("spread", {}).get(figure)
-        return Bar(what, against, worst[figure] * scale, bound, below, unit, span=tuple(end * scale for end in span) if span else None)
+        return Bar(what, against, worst[figure] * scale, bound, below, unit, span=tuple(end * scale for end in span) if span else None,
+                   smaller=self.smaller(part))
+
+
+def option(command, name):
+    """What was said behind an option, or nothing."""
+    found = re.search(rf"--{name} (\S+)", command)
+    return found.group(1) if found else ""
+
+
+def amount(text):
+    """`10M`, `500ms` or `2000` as a number; 0 for nothing."""
+    found = re.fullmatch(r"(\d+)([a-zA-Z]*)", text)
+    return int(found.group(1)) * UNITS.get(found.group(2), 0) if found else 0
+
+
+def quotient(one, other, figure):
+    """(value, span) of a figure of one line over that of another. The lines do not keep each round by itself, so the lowest
+    is taken over the lowest and the highest over the highest."""
+    value = one[figure] / other[figure]
+    ends, others = (line.get("spread", {}).get(figure) for line in (one, other))
+    if not ends or not others or not all(others):
+        return value, None
+    found = [value, *(end / of for end, of in zip(ends, others))]
+    return value, (min(found), max(found))
 
 
 def own_bars(parts):
@@ -40,21 +76,22 @@ def own_bars(parts):
     backlog = own.jobs("backlog")
     return [
         own.bar(f"drain of {own.jobs('floor')}, the thinnest client", "the floor of the same round", 0.7, "floor", "history off", "of_floor"),
-        transaction(own),
+        *[transaction(own, n) for n in bench.CALLERS],
+        *[own.bar(f"single enqueue, {n} producers, a worker working", "plain INSERT beside it", 0.8, "transaction", f"one by one, {n} producers, a worker busy",
+                  "of_plain") for n in bench.CALLERS],
         *pinned(own),
         own.bar(f"claim time, {backlog} waiting", "a backlog of 10,000", 1.2, "backlog", "", "claim_of_small", below=True),
-        own.bar(f"worker memory, {backlog} waiting", "60 MB", 60, "backlog", "", "worker_rss_max_bytes", True, "MB", 1e-6),
+        *memory(own),
         *[processes(own, n) for n in (2, 4, 8)],
         own.bar("CPU of Postgres with 20 idle workers", "one core", 1, "idle", "", "postgres_cpu_percent", True, "%"),
-        rested(own),
+        *rested(own),
     ]
 
 
-def transaction(own):
+def transaction(own, callers):
     """Neither statement is prepared, as in most transactions that others write; where theirs is, it costs less."""
-    case = "and a job"
-    bar = own.bar(f"enqueue in a caller's transaction, {own.option('transaction', 'producers') or 'several'} callers", "one more plain INSERT in it, sent alike", 1.0,
-                  "transaction", case, "of_plain")
+    case = f"and a job, {callers} callers"
+    bar = own.bar(f"enqueue in a caller's transaction, {callers} callers", "one more plain INSERT in it, sent alike", 1.0, "transaction", case, "of_plain")
     prepared = [line["of_prepared"] for line in own.lines("transaction", case) if "of_prepared" in line]
     if prepared:
         bar.made_of = f"against one that is prepared {min(prepared):.2f} x;"
@@ -66,31 +103,62 @@ def pinned(own):
     for who in ("a reader", "a writer"):
         by = f"held back by {who}"
         yield own.bar(f"drain of {jobs}, vacuum {by}", "the same without", 0.98, "drains", f"drain first, {by}", "of_clean")
-        yield own.bar(f"drain of {jobs} over as many dead rows, vacuum {by}", "the same without", 0.98, "drains", f"drain again, over its dead rows, {by}", "of_clean")
+        yield again(own, jobs, by)
         for figure, what in (("start_p99", "p99 of pick-up"), ("postgres_cpu", "CPU of Postgres")):
             case = f"a second, {by}"
             yield own.bar(f"{rate}, {what}, vacuum {by}", "the same without", 1.5, "rate", case, f"{figure}_of_clean", below=True)
             yield own.bar("… in its worst tenth of the time", "the whole time without", 1.5, "rate", case, f"{figure}_worst_of_clean", below=True)
 
 
+def again(own, jobs, by):
+    """Over dead rows, against the same with nobody; and beside it against the first drain with nobody, which found none."""
+    case = f"drain again, over its dead rows, {by}"
+    bar = own.bar(f"drain of {jobs} over as many dead rows, vacuum {by}", "the same without", 0.98, "drains", case, "of_clean")
+    rates = [line["per_second"] for name in (case, "drain first, held back by nobody") for line in own.lines("drains", name)]
+    if len(rates) == 2:
+        bar.made_of = f"against the first one with nobody {rates[0] / rates[1]:.2f} x;"
+    return bar
+
+
+def memory(own):
+    """With the whole backlog waiting; and that it does not grow with what waits. There may be a thousand times as much, so half as much again is flat."""
+    backlog = own.jobs("backlog")
+    bar = own.bar(f"worker memory, {backlog} waiting", "60 MB", 60, "backlog", "", "worker_rss_max_bytes", True, "MB", 1e-6)
+    flat = Bar(f"worker memory, {backlog} waiting, against {SMALL:,}", "flat", None, 1.5, True, smaller=own.smaller("backlog"))
+    lines = sorted((line for line in own.lines("backlog") if line.get("worker_rss_max_bytes")), key=lambda line: line["jobs"])
+    if len(lines) > 1 and lines[0]["jobs"] == SMALL:
+        bar.made_of = f"with {SMALL:,} waiting {lines[0]['worker_rss_max_bytes'] / 1e6:.1f} MB;"
+        flat.value, flat.span = quotient(lines[-1], lines[0], "worker_rss_max_bytes")
+    return [bar, flat]
+
+
 def processes(own, n):
-    """Against one process, and beside it against half as many."""
-    bar = own.bar(f"{n} worker processes, {own.jobs('processes')}", "one", 1.0, "processes", f"{n} processes", "of_one")
-    rates = [line["per_second"] for count in (n // 2, n) for line in own.lines("processes", f"{count} process")]
-    if len(rates) == 2 and n > 2:
-        bar.made_of = f"against {n // 2} of them {rates[1] / rates[0]:.2f} x;"
+    """Never falling: against one process and against half as many, whichever is the lower."""
+    bar = own.bar(f"{n} worker processes, {own.jobs('processes')}", f"one and {n // 2}, the worse" if n > 2 else "one", 1.0, "processes", f"{n} processes", "of_one")
+    lines = [line for count in (n, n // 2) for line in own.lines("processes", f"{count} processes")]
+    if bar.value is not None and len(lines) == 2:
+        of_half, span = quotient(*lines, "per_second")
+        bar.made_of = f"of one {bar.value:.2f} x, of {n // 2} of them {of_half:.2f} x;"
+        if of_half < bar.value:
+            bar.value, bar.span = of_half, span
     return bar
 
 
 def rested(own):
-    """The same, but for the noise of 400 samples. What the very first job waited is beside it: connections may open, plans be made."""
+    """The same, but for the noise of 400 samples; and what the very first job waited, for which connections may open and plans be made."""
     after, before = own.lines("rested"), own.lines("busy")
-    value = after[0]["start_p50_ms"] / before[0]["start_p50_ms"] if after and before else None
-    made_of = ""
-    if value:
-        made_of = "; ".join([f"first job {after[0]['first_start_ms']:.1f} ms, without {before[0]['first_start_ms']:.1f} ms",
-                             f"p50 {after[0]['start_p50_ms']:.2f} ms ÷ {before[0]['start_p50_ms']:.2f} ms"])
-    return Bar(f"pick-up p50 after {idle(after)}", "without", value, 1.1, True, made_of=made_of)
+
+    def bar(what, against, bound, figure, digits):
+        known = after and before and before[0][figure]
+        made_of = f"{after[0][figure]:.{digits}f} ms ÷ {before[0][figure]:.{digits}f} ms" if known else ""
+        return Bar(what, against, after[0][figure] / before[0][figure] if known else None, bound, True, made_of=made_of,
+                   smaller=own.smaller("rested", "busy"))
+
+    return [
+        bar(f"pick-up p50 after {idle(after)}", "without", 1.1, "start_p50_ms", 2),
+        # One sample each, so a coarse bound.
+        bar(f"first job after {idle(after)}", "first job without", 2, "first_start_ms", 1),
+    ]
 
 
 def idle(lines):

@@ -8,13 +8,15 @@ from .systems import System
 # Drains in the same tables, one after the other.
 CHURN = 3
 HANDLERS = 1000
+# Each of 10 kB.
+LARGE, LARGE_BYTES = 40_000, 10_000
 # A deep backlog is for those who get through it in minutes.
 FAST = 30_000
 # In the order of a round.
-SCENARIOS = ("drain", "bulk2", "pinned", "single1", "single8", "single32", "busy8", "busy32", "apart8", "apart32", "steady", "handlers", "drain again",
-             "latency", "backlog")
+SCENARIOS = ("drain", "bulk2", "pinned", "single1", "single8", "single32", "busy8", "busy32", "apart8", "apart32", "steady", "handlers", "large",
+             "drain again", "latency", "backlog")
 # What the adapters call them, where it is something else.
-CALLED = {"bulk2": "bulk", "pinned": "drain", "drain again": "drain", "backlog": "drain", "handlers": "steady"}
+CALLED = {"bulk2": "bulk", "pinned": "drain", "drain again": "drain", "backlog": "drain", "handlers": "steady", "large": "drain"}
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def turned(systems, number):
 
 def one(number, system, scenario, scale, jobs, backlog, samples):
     def count(own):
-        return max(500, int(min(own, jobs) if jobs else own * scale))
+        return min(own, jobs) if jobs else own if scale == 1 else max(500, int(own * scale))
 
     if scenario == "backlog":
         if not backlog or number > 1 or system.drain < FAST or "steady" not in system.scenarios:
@@ -81,9 +83,11 @@ def one(number, system, scenario, scale, jobs, backlog, samples):
         own = system.single // 6 if producers == "1" else system.single
         settings = {"JOBS": count(own), "PRODUCERS": int(producers), "BUSY": int(kind == "busy"), "APART": int(kind == "apart")}
         return Step(number, system, scenario, settings)
+    if scenario == "large":
+        return Step(number, system, scenario, {"JOBS": count(min(system.drain, LARGE)), "PAYLOAD_BYTES": LARGE_BYTES})
     if scenario == "steady":
         return Step(number, system, scenario, {"JOBS": count(system.steady), "PRODUCERS": 4})
     if scenario == "handlers":
-        settings = {"JOBS": count(600_000), "PRODUCERS": 4, "HANDLER_MS": 10, "WORKERS": HANDLERS}
+        settings = {"JOBS": count(system.handlers or system.steady), "PRODUCERS": 4, "HANDLER_MS": 10, "WORKERS": HANDLERS}
         return Step(number, system, scenario, settings)
     return Step(number, system, scenario, {"JOBS": samples, "PRODUCERS": 1})

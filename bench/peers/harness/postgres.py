@@ -1,5 +1,6 @@
 """The PostgreSQL that everything runs on: a private one, or one that was given."""
 
+import contextlib
 import glob
 import os
 import pwd
@@ -92,15 +93,7 @@ class Postgres:
 
     def pin(self, database):
         """A reader with an open snapshot, which keeps vacuum from removing anything until it is closed."""
-        reader = subprocess.Popen(
-            ["psql", "-XqAt", "-d", self.url(database)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        )
-        reader.stdin.write("begin isolation level repeatable read;\nselect count(*) from pg_class;\n")
-        reader.stdin.flush()
-        if not reader.stdout.readline().strip().isdigit():
-            raise Failed("the reader that holds the horizon could not begin")
-        return reader
+        return Reader(["psql", "-XqAt", "-v", "ON_ERROR_STOP=1", "-d", self.url(database)])
 
     def stop(self):
         if not self.dir:
@@ -146,3 +139,44 @@ class Postgres:
             return int((Path(path) / "postmaster.pid").read_text().split("\n")[0])
         except (Failed, OSError, ValueError):
             return None
+
+
+class Reader:
+    """A session of psql with an open snapshot. psql ends at the first error (ON_ERROR_STOP), so that nobody waits for an answer for ever."""
+
+    # A server may end transactions that do nothing. Which of these settings it knows depends on its version.
+    PATIENT = ("select count(set_config(name, '0', false)) from pg_settings where name in "
+               "('idle_in_transaction_session_timeout', 'idle_session_timeout', 'transaction_timeout');")
+    # The snapshot is that of the first query, and lasts as long as the transaction.
+    BEGIN = "begin isolation level repeatable read; select count(*) from pg_class;"
+    # The time at which the transaction began: another one would say another.
+    SINCE = "select transaction_timestamp();"
+
+    def __init__(self, command):
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        began = self.ask(self.PATIENT).isdigit() and self.ask(self.BEGIN).isdigit()
+        self.since = self.ask(self.SINCE) if began else ""
+        if not self.since:
+            self.end()
+            raise Failed("the reader that holds the horizon could not begin")
+
+    def ask(self, query):
+        """The answer in one line; nothing from a session that is gone."""
+        try:
+            self.process.stdin.write(query + "\n")
+            self.process.stdin.flush()
+        except OSError:
+            return ""
+        return self.process.stdout.readline().strip()
+
+    def holds(self):
+        """Whether it still does, in the same transaction."""
+        return self.process.poll() is None and self.ask(self.SINCE) == self.since
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            # What was written to one that is gone cannot be flushed.
+            with contextlib.suppress(OSError):
+                pipe.close()

@@ -5,6 +5,7 @@ import re
 from .bars import RAW_THERE, bars
 from .figures import Figures
 from .own_bars import own_bars
+from .plan import LARGE
 from .plots import bars as chart
 from .systems import BY_NAME
 
@@ -31,7 +32,7 @@ def markdown(run, figures, names, charts):
     queues = [name for name in names if BY_NAME[name].queue]
     parts = [
         head(run), "## To reach\n", bar_table(bars(figures, queues)), own_head(run), bar_table(own_bars(run.get("own", []))), own_commands(run),
-        "## Side by side\n", main_table(figures, names), single_table(figures, names),
+        "## Side by side\n", main_table(figures, names), single_table(figures, names), work_table(figures, names),
         "\n".join(f"![{title}](benchmarks/{file})" for file, (title, _) in charts.items()) + "\n",
         "## What it costs\n", cost_table(figures, names), "## Who ran, and how\n", systems_table(run, figures, names),
         absent(run), "## What the columns mean\n", legend(run, figures),
@@ -85,7 +86,8 @@ def suffix(bar):
 def own_head(run):
     own = run.get("own", [])
     when = sorted({part["at"] for part in own if part.get("at")})
-    said = f"Measured by `rowlock bench` with the same settings of PostgreSQL, {when[0]} to {when[-1]}; of several lines that a bar means, the worst." if when else \
+    said = f"Measured by `rowlock bench` with the same settings of PostgreSQL, {when[0]} to {when[-1]}; of several lines that a bar means, the worst. " \
+        "*At a smaller size*: with fewer jobs or in less time than the bar was set for, which `--own full` measures." if when else \
         "By `rowlock bench`, which was not run here."
     return f"What concerns nobody but Rowlock. {said}\n"
 
@@ -95,7 +97,10 @@ def own_commands(run):
         commit = part.get("commit", run.get("commit"))
         return "" if commit == run.get("commit") else f"; another run, Rowlock at {commit}"
 
-    lines = [f"- `{part['command']}` ({part['seconds'] / 60:.0f} min{earlier(part)})" for part in run.get("own", [])]
+    def incomplete(part):
+        return f"; incomplete: {part['failed']}" if part.get("failed") else ""
+
+    lines = [f"- `{part['command']}` ({part['seconds'] / 60:.0f} min{earlier(part)}{incomplete(part)})" for part in run.get("own", [])]
     return "\n".join(lines) + "\n" if lines else ""
 
 
@@ -111,8 +116,6 @@ def main_table(figures, names):
             waits(figures, name), number(figures.pinned(name), 2), rate(figures, name, "backlog", "drain"),
         ]
         lines.append(f"| {BY_NAME[name].shown()} | " + " | ".join(cells) + " |")
-        if figures.rate(name, "handlers", "steady"):
-            lines.append(f"| {BY_NAME[name].shown()}, 10 ms handlers | | | {rate(figures, name, 'handlers', 'steady')} | | | |")
     return "\n".join(lines) + "\n"
 
 
@@ -127,6 +130,19 @@ def single_table(figures, names):
             cells = [rate(figures, name, f"{kind}{n}", "single") for n in (1, 8, 32)]
             if any(cells):
                 lines.append(f"| {BY_NAME[name].shown()}{how} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def work_table(figures, names):
+    lines = [
+        "With handlers that take 10 ms, and with payloads of 10 kB, thousands per second:\n",
+        "| | producers + worker together, 10 ms handlers, 1,000 at a time | bulk enqueue, 10 kB | drain, 10 kB |",
+        "|---|---|---|---|",
+    ]
+    for name in names:
+        cells = [rate(figures, name, "handlers", "steady"), rate(figures, name, "large", "bulk"), rate(figures, name, "large", "drain")]
+        if any(cells):
+            lines.append(f"| {BY_NAME[name].shown()} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -172,7 +188,8 @@ def legend(run, figures):
   all its slots are taken; it costs no CPU, and the systems it is compared with have none.
 - **drain**: one worker process, handlers that do nothing, from its start until the last completion is stored; in fresh tables.
 - **producers + worker together**: 4 producers in batches of 100 and the worker in one process, flat out.
-{sleeps(figures)}- **pick-up**: from before the enqueue to the start of the handler, one job at a time on an idle queue. The first one of
+{sleeps(figures)}- **10 kB**: text that cannot be compressed; the handler gets it decoded. {LARGE:,} jobs, or as many as in a drain where those are fewer.
+- **pick-up**: from before the enqueue to the start of the handler, one job at a time on an idle queue. The first one of
   each process, which may open connections, does not count.
 - **horizon pinned**: a REPEATABLE READ reader holds its snapshot; the third drain in the same tables, against the middle one of three without the reader.
   Once in each round for Rowlock, once in all for the others: small differences mean nothing.

@@ -1,6 +1,7 @@
 // What the adapters in JavaScript share: the protocol with the harness, the scenarios, and the ledger that sees to it that each job
 // ran exactly once. The same as rust/adapter; see there and README.md for what each scenario means.
 
+import { randomBytes } from 'node:crypto'
 import { createInterface } from 'node:readline'
 
 const BATCH = 100
@@ -17,8 +18,15 @@ export const config = {
   // Who load in bulk.
   loaders: number('LOADERS', 4),
   rounds: number('ROUNDS', 1),
+  // How many handlers are to be at work at once, and how long each takes, where a scenario says so.
+  atOnce: number('HANDLER_MS', 0) > 0 ? number('WORKERS', 100) : null,
+  handlerMs: number('HANDLER_MS', 0),
   variant: process.env.VARIANT ?? '',
 }
+
+// What a job carries: its number, and where large payloads are measured a text beside it that cannot be compressed.
+const filler = randomBytes(Math.ceil(number('PAYLOAD_BYTES', 0) * 3 / 4)).toString('base64')
+export const payload = n => filler ? { n, filler } : { n }
 
 // How many enqueue at the same time at most. A pool has so many connections open before anything is measured.
 export const enqueuers = Math.max(config.producers, config.loaders)
@@ -41,9 +49,14 @@ class Ledger {
     this.reached = () => {}
   }
 
-  // The handler of job `n`.
+  // The handler of job `n`: a promise if it takes time.
   run (n) {
     if (this.started) this.started[n] = performance.now()
+    if (config.handlerMs) return sleep(config.handlerMs).then(() => this.done(n))
+    this.done(n)
+  }
+
+  done (n) {
     this.runs[n] += 1
     this.count += 1
     if (this.count === this.target) this.reached()

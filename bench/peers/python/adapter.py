@@ -2,6 +2,7 @@
 ran exactly once. The same as rust/adapter; see there and README.md for what each scenario means."""
 
 import asyncio
+import base64
 import json
 import math
 import os
@@ -23,6 +24,17 @@ class Config:
     # How many enqueue at the same time at most. A pool has so many connections open before anything is measured.
     enqueuers = max(producers, loaders)
     rounds = int(os.environ.get("ROUNDS", 1))
+    # How long a handler takes, and how many are to be at work at once, where a scenario says so.
+    handler_seconds = int(os.environ.get("HANDLER_MS", 0)) / 1000
+    at_once = int(os.environ.get("WORKERS", 100)) if handler_seconds else None
+
+
+# What makes payloads large, where that is measured: it cannot be compressed.
+FILLER = base64.b64encode(os.urandom(int(os.environ.get("PAYLOAD_BYTES", 0)) * 3 // 4)).decode()
+
+
+def payload(n):
+    return {"n": n, "filler": FILLER} if FILLER else {"n": n}
 
 
 class Ledger:
@@ -34,10 +46,12 @@ class Ledger:
         self.target = math.inf
         self.reached = asyncio.Event()
 
-    def run(self, n):
+    async def run(self, n):
         """The handler of job `n`."""
         if self.timed:
             self.started[n] = time.perf_counter()
+        if Config.handler_seconds:
+            await asyncio.sleep(Config.handler_seconds)
         self.runs[n] += 1
         self.count += 1
         if self.count >= self.target:

@@ -15,7 +15,7 @@ from pgqueuer import PgQueuer
 from pgqueuer.db import AsyncpgDriver, AsyncpgPoolDriver
 from pgqueuer.queries import Queries
 
-from adapter import Config, run
+from adapter import Config, payload, run
 
 BATCH = 1000
 ENTRYPOINT = "noop"
@@ -34,20 +34,20 @@ class Peer:
         return self
 
     async def bulk(self, numbers):
-        payloads = [payload(n) for n in numbers]
+        payloads = [as_bytes(n) for n in numbers]
         await self.queries.enqueue([ENTRYPOINT] * len(numbers), payloads, [0] * len(numbers))
 
     batch = bulk
 
     async def single(self, n):
-        await self.queries.enqueue(ENTRYPOINT, payload(n))
+        await self.queries.enqueue(ENTRYPOINT, as_bytes(n))
 
     async def start(self, ledger):
         queuer = PgQueuer(AsyncpgDriver(await asyncpg.connect(Config.url)))
 
         @queuer.entrypoint(ENTRYPOINT)
         async def noop(job):
-            ledger.run(json.loads(job.payload)["n"])
+            await ledger.run(json.loads(job.payload)["n"])
 
         task = asyncio.create_task(queuer.run(batch_size=BATCH, dequeue_timeout=timedelta(seconds=1)))
         return queuer, task
@@ -61,8 +61,8 @@ class Peer:
         return await self.counting.fetchval("select count(*) from pgqueuer")
 
 
-def payload(n):
-    return json.dumps({"n": n}).encode()
+def as_bytes(n):
+    return json.dumps(payload(n)).encode()
 
 
 async def main():

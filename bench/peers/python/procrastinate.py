@@ -11,14 +11,15 @@ import procrastinate
 import psycopg
 import uvloop
 
-from adapter import Config, run
+from adapter import Config, payload, run
 
 CONCURRENCY = 30
 
 
 class Peer:
     bulk_chunk = 1000
-    settings = f"uvloop, concurrency {CONCURRENCY}, delete_jobs always"
+    concurrency = Config.at_once or CONCURRENCY
+    settings = f"uvloop, concurrency {concurrency}, delete_jobs always"
 
     async def set_up(self):
         least, most = Config.enqueuers, Config.enqueuers + CONCURRENCY + 2
@@ -27,8 +28,8 @@ class Peer:
         self.ledger = None
 
         @self.app.task(name="noop")
-        async def noop(n):
-            self.ledger.run(n)
+        async def noop(n, filler=None):
+            await self.ledger.run(n)
 
         self.task = noop
         await self.app.open_async()
@@ -37,17 +38,17 @@ class Peer:
         return self
 
     async def bulk(self, numbers):
-        await self.task.batch_defer_async(*({"n": n} for n in numbers))
+        await self.task.batch_defer_async(*(payload(n) for n in numbers))
 
     batch = bulk
 
     async def single(self, n):
-        await self.task.defer_async(n=n)
+        await self.task.defer_async(**payload(n))
 
     async def start(self, ledger):
         self.ledger = ledger
         work = self.app.run_worker_async(
-            concurrency=CONCURRENCY, delete_jobs="always", install_signal_handlers=False,
+            concurrency=self.concurrency, delete_jobs="always", install_signal_handlers=False,
         )
         return asyncio.create_task(work)
 

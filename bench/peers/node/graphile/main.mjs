@@ -3,13 +3,18 @@
 import { Logger, makeWorkerUtils, run as runWorker } from 'graphile-worker'
 import pg from 'pg'
 
-import { config, enqueuers, open, run } from '../adapter.mjs'
+import { config, enqueuers, open, payload, run } from '../adapter.mjs'
 
 const plain = config.variant === 'default'
+const steady = config.scenario === 'steady'
+const concurrentJobs = config.atOnce ?? 24
+const localQueue = { size: Math.max(500, concurrentJobs) }
+// Beside producers a fetch brings a few jobs only, unless it waits for a moment after one that was not full.
+if (steady) localQueue.refetchDelay = { durationMs: 60, threshold: localQueue.size - 1 }
 const fast = {
-  concurrentJobs: 24,
+  concurrentJobs,
   maxPoolSize: 25,
-  localQueue: { size: 500 },
+  localQueue,
   completeJobBatchDelay: 0,
   failJobBatchDelay: 0,
 }
@@ -23,21 +28,21 @@ const utils = await makeWorkerUtils({ pgPool: pool, logger: quiet })
 await utils.migrate()
 await open(pool)
 
-const specs = numbers => numbers.map(n => ({ identifier: 'noop', payload: { n } }))
+const specs = numbers => numbers.map(n => ({ identifier: 'noop', payload: payload(n) }))
 
 await run({
   bulkChunk: 1000,
   settings: plain
     ? 'defaults'
-    : 'concurrentJobs 24, pool 25, localQueue 500, completeJobBatchDelay 0',
+    : `concurrentJobs ${concurrentJobs}, pool 25, localQueue ${localQueue.size}, completeJobBatchDelay 0; beside producers a refetch delay of 60 ms`,
   bulk: numbers => utils.addJobs(specs(numbers)),
   batch: numbers => utils.addJobs(specs(numbers)),
-  single: n => utils.addJob('noop', { n }),
+  single: n => utils.addJob('noop', payload(n)),
   start: ledger => runWorker({
     preset: { worker },
     logger: quiet,
     noHandleSignals: true,
-    taskList: { noop: payload => { ledger.run(payload.n) } },
+    taskList: { noop: job => ledger.run(job.n) },
   }),
   stop: runner => runner.stop(),
   count: async () => Number((await pool.query('select count(*) from graphile_worker._private_jobs')).rows[0].count),

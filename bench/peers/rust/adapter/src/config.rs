@@ -23,6 +23,8 @@ pub struct Config {
     pub history: bool,
     /// How long each handler takes.
     pub handler_ms: u64,
+    /// How large payloads are, about; 0: the number alone.
+    pub payload_bytes: usize,
     /// Single enqueues while all slots of a worker are taken.
     pub busy: bool,
     /// A client for each producer, where one client would put the jobs of several into one statement.
@@ -45,10 +47,16 @@ impl Config {
             rounds: number("ROUNDS", 1)?,
             history: number("HISTORY", 0)? != 0,
             handler_ms: number("HANDLER_MS", 0)?,
+            payload_bytes: number("PAYLOAD_BYTES", 0)?,
             busy: number("BUSY", 0)? != 0,
             apart: number("APART", 0)? != 0,
             variant: std::env::var("VARIANT").unwrap_or_default(),
         })
+    }
+
+    /// How many handlers are to be at work at once, where a scenario says so.
+    pub fn at_once(&self) -> Option<usize> {
+        (self.handler_ms > 0).then_some(self.workers)
     }
 
     /// How many enqueue at the same time at most. A pool has so many connections open before anything is measured.

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use futures_util::future::join_all;
 use tokio::sync::{Notify, Semaphore};
 
 pub struct Ledger {
@@ -54,6 +55,17 @@ impl Ledger {
         runs.fetch_add(1, Relaxed);
         if self.count.fetch_add(1, Relaxed) + 1 == self.target.load(Relaxed) {
             self.reached.notify_one();
+        }
+    }
+
+    /// The handlers of a batch: one after the other where they do nothing, else all at once.
+    pub async fn run_all(&self, jobs: impl Iterator<Item = u64>) {
+        if self.handler.is_zero() {
+            for n in jobs {
+                self.run(n).await;
+            }
+        } else {
+            join_all(jobs.map(|n| self.run(n))).await;
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod config;
 mod ledger;
+mod payload;
 mod protocol;
 mod scenarios;
 
@@ -13,12 +14,15 @@ use std::sync::Arc;
 pub use anyhow::Result;
 pub use config::Config;
 pub use ledger::Ledger;
+pub use payload::{Payload, payload};
 
 /// How many jobs a producer hands over at once in the steady scenario.
 pub const BATCH: u64 = 100;
 
-/// One system under measurement. All numbers are of jobs: a job's payload is `{"n": NUMBER}`, and its handler awaits
+/// One system under measurement. All numbers are of jobs: a job's payload is `{"n": NUMBER}`, or larger ([`Payload`]), and its handler awaits
 /// [`Ledger::run`] with it.
+///
+/// With [`Config::handler_ms`] the peer is to have [`Config::workers`] handlers at work at once.
 pub trait Peer: Send + Sync + Sized + 'static {
     type Worker: Send;
 
@@ -78,11 +82,6 @@ pub trait Peer: Send + Sync + Sized + 'static {
         let _ = (sql, jobs);
         async { Ok(()) }
     }
-}
-
-/// The payload of a job.
-pub fn payload(n: u64) -> String {
-    format!("{{\"n\":{n}}}")
 }
 
 /// The `main` of an adapter.

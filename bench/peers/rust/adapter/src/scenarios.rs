@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::{BATCH, Config, Ledger, Peer, connect, protocol};
+use crate::{BATCH, Config, Ledger, Peer, connect, payload, protocol};
 
 /// Numbers from here on are in no ledger, and still a signed one in JSON.
 const BEYOND: u64 = u64::MAX / 4;
@@ -33,6 +33,7 @@ struct Stage<P> {
 
 pub(crate) async fn run<P: Peer>() -> Result<()> {
     let config = Config::read()?;
+    payload::set_bytes(config.payload_bytes);
     let peer = Arc::new(P::set_up(&config).await?);
     let sql = connect(&config.url).await?;
     let stage = Stage { peer, config, sql };

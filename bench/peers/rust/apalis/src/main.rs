@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use adapter::{Ledger, Peer, Result};
+use adapter::{Ledger, Payload, Peer, Result};
 use apalis::prelude::*;
 use apalis_postgres::{Config, PostgresStorage};
 use serde::{Deserialize, Serialize};
@@ -20,9 +20,7 @@ const BATCH: usize = 500;
 const POLL: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Noop {
-    n: u64,
-}
+struct Noop(Payload);
 
 struct Apalis {
     pool: PgPool,
@@ -62,7 +60,7 @@ impl Peer for Apalis {
 
     async fn bulk(&self, jobs: Range<u64>) -> Result<()> {
         let tasks = jobs
-            .map(|n| Ok(TaskBuilder::new(serde_json::to_vec(&Noop { n })?).build()))
+            .map(|n| Ok(TaskBuilder::new(serde_json::to_vec(&Payload::of(n))?).build()))
             .collect::<Result<Vec<_>>>()?;
         let mut connection = self.pool.acquire().await?;
         apalis_postgres::queries::push_tasks(&mut *connection, QUEUE, tasks).await?;
@@ -109,7 +107,7 @@ impl Peer for Apalis {
 }
 
 async fn noop(job: Noop, ledger: Data<Arc<Ledger>>) -> Result<(), BoxDynError> {
-    ledger.run(job.n).await;
+    ledger.run(job.0.n).await;
     Ok(())
 }
 

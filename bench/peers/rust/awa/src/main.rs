@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use adapter::{Config, Ledger, Peer, Result};
+use adapter::{Config, Ledger, Payload, Peer, Result};
 use awa::model::insert::params_with;
 use awa::{Client, InsertOpts, InsertParams, JobArgs, JobResult, QueueConfig, QueueStorage};
 use serde::{Deserialize, Serialize};
@@ -17,12 +17,11 @@ const WORKERS: u32 = 128;
 const POLL: Duration = Duration::from_millis(50);
 
 #[derive(Serialize, Deserialize, JobArgs)]
-struct Noop {
-    n: u64,
-}
+struct Noop(Payload);
 
 struct Awa {
     pool: PgPool,
+    workers: u32,
     storage: QueueStorage,
 }
 
@@ -39,28 +38,32 @@ impl Peer for Awa {
         adapter::open(config.enqueuers(), || pool.acquire()).await?;
         awa::migrations::run(&pool).await?;
         // Its storage is made ready by the first worker that starts; jobs enqueued before go elsewhere.
+        let workers = config.at_once().map(u32::try_from).transpose()?;
+        let workers = workers.unwrap_or(WORKERS);
         let first = Client::builder(pool.clone())
-            .queue(QUEUE, queue())
+            .queue(QUEUE, queue(workers))
             .register::<Noop, _, _>(|_: Noop, _| async { Ok(JobResult::Completed) })
             .build()?;
         first.start().await?;
         first.shutdown(Duration::from_secs(10)).await;
         Ok(Self {
             pool,
+            workers,
             storage: QueueStorage::new(Default::default())?,
         })
     }
 
     fn settings(&self) -> String {
         format!(
-            "max_workers {WORKERS}, poll {} ms, no deadline, COPY",
+            "max_workers {}, poll {} ms, no deadline, COPY",
+            self.workers,
             POLL.as_millis()
         )
     }
 
     async fn bulk(&self, jobs: Range<u64>) -> Result<()> {
         let jobs = jobs
-            .map(|n| Ok(params_with(&Noop { n }, options())?))
+            .map(|n| Ok(params_with(&Noop(Payload::of(n)), options())?))
             .collect::<Result<Vec<InsertParams>>>()?;
         self.storage.enqueue_params_copy(&self.pool, &jobs).await?;
         Ok(())
@@ -68,11 +71,11 @@ impl Peer for Awa {
 
     async fn start(&self, ledger: Arc<Ledger>) -> Result<Client> {
         let client = Client::builder(self.pool.clone())
-            .queue(QUEUE, queue())
+            .queue(QUEUE, queue(self.workers))
             .register::<Noop, _, _>(move |job: Noop, _| {
                 let ledger = ledger.clone();
                 async move {
-                    ledger.run(job.n).await;
+                    ledger.run(job.0.n).await;
                     Ok(JobResult::Completed)
                 }
             })
@@ -97,9 +100,9 @@ impl Peer for Awa {
     }
 }
 
-fn queue() -> QueueConfig {
+fn queue(workers: u32) -> QueueConfig {
     QueueConfig {
-        max_workers: WORKERS,
+        max_workers: workers,
         poll_interval: POLL,
         deadline_duration: Duration::ZERO,
         ..QueueConfig::default()

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use adapter::{Config, Ledger, Peer, Result};
+use adapter::{Config, Ledger, Payload, Peer, Result};
 use graphile_worker::{
     IntoTaskHandlerResult, JobSpec, LocalQueueConfig, RefetchDelayConfig, TaskHandler, Worker,
     WorkerContext, WorkerOptions, WorkerUtils,
@@ -22,9 +22,7 @@ const COMPLETE_DELAY: Duration = Duration::from_millis(1);
 const REFETCH_DELAY: Duration = Duration::from_millis(60);
 
 #[derive(Clone, Serialize, Deserialize)]
-struct Noop {
-    n: u64,
-}
+struct Noop(Payload);
 
 #[derive(Clone)]
 struct Shared(Arc<Ledger>);
@@ -40,7 +38,7 @@ impl TaskHandler for Noop {
 
     async fn run(self, ctx: WorkerContext) -> impl IntoTaskHandlerResult {
         if let Some(shared) = ctx.get_ext::<Shared>() {
-            shared.0.run(self.n).await;
+            shared.0.run(self.0.n).await;
         }
         Ok::<(), String>(())
     }
@@ -49,6 +47,7 @@ impl TaskHandler for Noop {
 struct Graphile {
     pool: PgPool,
     utils: WorkerUtils,
+    concurrency: usize,
     /// Whether producers and the worker are at it together.
     steady: bool,
 }
@@ -75,13 +74,15 @@ impl Peer for Graphile {
         Ok(Self {
             pool,
             utils,
+            concurrency: config.at_once().unwrap_or(CONCURRENCY),
             steady,
         })
     }
 
     fn settings(&self) -> String {
         format!(
-            "concurrency {CONCURRENCY}, {LOCAL_QUEUES} local queues of {LOCAL_QUEUE}, completions batched for {} ms; beside producers a refetch delay of {} ms",
+            "concurrency {}, {LOCAL_QUEUES} local queues of {LOCAL_QUEUE}, completions batched for {} ms; beside producers a refetch delay of {} ms",
+            self.concurrency,
             COMPLETE_DELAY.as_millis(),
             REFETCH_DELAY.as_millis()
         )
@@ -89,13 +90,13 @@ impl Peer for Graphile {
 
     async fn bulk(&self, jobs: Range<u64>) -> Result<()> {
         let spec = JobSpec::default();
-        let jobs: Vec<(Noop, &JobSpec)> = jobs.map(|n| (Noop { n }, &spec)).collect();
+        let jobs: Vec<(Noop, &JobSpec)> = jobs.map(|n| (noop(n), &spec)).collect();
         self.utils.add_jobs(&jobs).await?;
         Ok(())
     }
 
     async fn single(&self, n: u64) -> Result<()> {
-        self.utils.add_job(Noop { n }, JobSpec::default()).await?;
+        self.utils.add_job(noop(n), JobSpec::default()).await?;
         Ok(())
     }
 
@@ -112,7 +113,7 @@ impl Peer for Graphile {
         let worker = WorkerOptions::default()
             .pg_pool(self.pool.clone())
             .schema("graphile_worker")
-            .concurrency(CONCURRENCY)
+            .concurrency(self.concurrency)
             .local_queue(queue)
             .complete_job_batch_delay(COMPLETE_DELAY)
             .listen_os_shutdown_signals(false)
@@ -134,6 +135,10 @@ impl Peer for Graphile {
     fn unfinished(&self) -> &'static str {
         "select count(*) from graphile_worker._private_jobs"
     }
+}
+
+fn noop(n: u64) -> Noop {
+    Noop(Payload::of(n))
 }
 
 fn main() -> Result<()> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use adapter::{Config, Ledger, Peer, Result};
+use adapter::{Config, Ledger, Payload, Peer, Result};
 use anyhow::ensure;
 use pgmq::{Message, PGMQueueExt};
 use serde::{Deserialize, Serialize};
@@ -15,18 +15,17 @@ use tokio::task::JoinSet;
 
 const QUEUE: &str = "bench";
 const READERS: u32 = 4;
-const BATCH: i32 = 100;
+const BATCH: u16 = 100;
 const LEASE_SECONDS: i32 = 60;
 const POLL: Duration = Duration::from_millis(10);
 const HISTORY: &str = "select count(*), count(distinct message) from pgmq.a_bench";
 
 #[derive(Serialize, Deserialize)]
-struct Job {
-    n: u64,
-}
+struct Job(Payload);
 
 struct Pgmq {
     queue: PGMQueueExt,
+    readers: u32,
     history: bool,
 }
 
@@ -39,9 +38,13 @@ impl Peer for Pgmq {
     type Worker = Readers;
 
     async fn set_up(config: &Config) -> Result<Self> {
+        let readers = match config.at_once() {
+            Some(handlers) => u32::try_from(handlers.div_ceil(BATCH.into()))?,
+            None => READERS,
+        };
         let pool = PgPoolOptions::new()
             .min_connections(config.enqueuers())
-            .max_connections(config.enqueuers() + READERS + 1)
+            .max_connections(config.enqueuers() + readers + 1)
             .test_before_acquire(false)
             .connect(&config.url)
             .await?;
@@ -51,6 +54,7 @@ impl Peer for Pgmq {
         queue.create(QUEUE).await?;
         Ok(Self {
             queue,
+            readers,
             history: config.history,
         })
     }
@@ -58,26 +62,27 @@ impl Peer for Pgmq {
     fn settings(&self) -> String {
         let done = if self.history { "archive" } else { "delete" };
         format!(
-            "read {BATCH} at a time, {READERS} readers, {done} in batches, read_with_poll every {} ms",
+            "read {BATCH} at a time, {} readers, {done} in batches, read_with_poll every {} ms",
+            self.readers,
             POLL.as_millis()
         )
     }
 
     async fn bulk(&self, jobs: Range<u64>) -> Result<()> {
-        let jobs: Vec<Job> = jobs.map(|n| Job { n }).collect();
+        let jobs: Vec<Job> = jobs.map(job).collect();
         self.queue.send_batch(QUEUE, &jobs).await?;
         Ok(())
     }
 
     async fn single(&self, n: u64) -> Result<()> {
-        self.queue.send(QUEUE, &Job { n }).await?;
+        self.queue.send(QUEUE, &job(n)).await?;
         Ok(())
     }
 
     async fn start(&self, ledger: Arc<Ledger>) -> Result<Readers> {
         let stopping = Arc::new(AtomicBool::new(false));
         let mut tasks = JoinSet::new();
-        for _ in 0..READERS {
+        for _ in 0..self.readers {
             let reader = Reader {
                 queue: self.queue.clone(),
                 ledger: ledger.clone(),
@@ -130,7 +135,7 @@ impl Reader {
                 .read_batch_with_poll(
                     QUEUE,
                     LEASE_SECONDS,
-                    BATCH,
+                    BATCH.into(),
                     Some(Duration::from_secs(1)),
                     Some(POLL),
                 )
@@ -138,9 +143,9 @@ impl Reader {
             if messages.is_empty() {
                 continue;
             }
-            for message in &messages {
-                self.ledger.run(message.message.n).await;
-            }
+            self.ledger
+                .run_all(messages.iter().map(|m| m.message.0.n))
+                .await;
             let ids: Vec<i64> = messages.iter().map(|m| m.msg_id).collect();
             if self.history {
                 self.queue.archive_batch(QUEUE, &ids).await?;
@@ -150,6 +155,10 @@ impl Reader {
         }
         Ok(())
     }
+}
+
+fn job(n: u64) -> Job {
+    Job(Payload::of(n))
 }
 
 fn main() -> Result<()> {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use adapter::{Config, Ledger, Peer, Result};
+use adapter::{Config, Ledger, Payload, Peer, Result};
 use futures_util::{SinkExt, future::poll_fn};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -27,8 +27,11 @@ const INSERT: &str = "with new as (insert into job (payload) select jsonb_build_
   select pg_notify('job', '')";
 const CLAIM: &str = "update job set status = 'running', started_at = now() where id in (
     select id from job where status = 'ready' order by id limit $1 for update skip locked)
-  returning id, (payload ->> 'n')::bigint";
+  returning id, payload::text";
 const COMPLETE: &str = "delete from job where id = any ($1)";
+
+/// How many a connection claims at once.
+const BATCH: i64 = 100;
 
 struct Raw {
     url: String,
@@ -72,7 +75,10 @@ impl Peer for Raw {
         client.batch_execute(TABLE).await?;
         let (per_claim, connections) = match config.variant.as_str() {
             "one" => (1, 16),
-            _ => (100, 4),
+            _ => match config.at_once() {
+                Some(handlers) => (BATCH, handlers.div_ceil(BATCH as usize)),
+                None => (BATCH, 4),
+            },
         };
         let raw = Self {
             url: config.url.clone(),
@@ -172,10 +178,12 @@ impl Claimer {
                 continue;
             }
             let mut ids: Vec<i64> = Vec::with_capacity(rows.len());
+            let mut numbers = Vec::with_capacity(rows.len());
             for row in &rows {
-                self.ledger.run(row.get::<_, i64>(1).cast_unsigned()).await;
                 ids.push(row.get(0));
+                numbers.push(serde_json::from_str::<Payload>(row.get(1))?.n);
             }
+            self.ledger.run_all(numbers.into_iter()).await;
             self.client.execute(&complete, &[&ids]).await?;
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use adapter::{Config, Ledger, Peer, Result};
+use adapter::{Config, Ledger, Payload, Peer, Result};
 use riverqueue::migrate::PostgresMigrator;
 use riverqueue::{Client, Job, JobArgs, QueueConfig, RunHandle, WorkContext, WorkOutcome, Workers};
 use serde::{Deserialize, Serialize};
@@ -17,14 +17,16 @@ const COOLDOWN: Duration = Duration::from_millis(1);
 const POLL: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Debug, Deserialize, JobArgs, Serialize)]
+#[serde(transparent)]
 #[river(kind = "noop")]
 struct Noop {
-    n: u64,
+    payload: Payload,
 }
 
 struct River {
     pool: PgPool,
     producer: Client,
+    workers: usize,
     default: bool,
 }
 
@@ -51,6 +53,7 @@ impl Peer for River {
         Ok(Self {
             pool,
             producer: producer.build()?,
+            workers: config.at_once().unwrap_or(WORKERS),
             default,
         })
     }
@@ -60,20 +63,21 @@ impl Peer for River {
             return "quick start: 10 workers, fetch cooldown 100 ms".into();
         }
         format!(
-            "{WORKERS} workers, fetch cooldown {} ms, poll {} ms, insert_many (this client has no COPY and sends one INSERT for each \
+            "{} workers, fetch cooldown {} ms, poll {} ms, insert_many (this client has no COPY and sends one INSERT for each \
              job); finished jobs are kept",
+            self.workers,
             COOLDOWN.as_millis(),
             POLL.as_millis()
         )
     }
 
     async fn bulk(&self, jobs: Range<u64>) -> Result<()> {
-        self.producer.insert_many(jobs.map(|n| Noop { n })).await?;
+        self.producer.insert_many(jobs.map(noop)).await?;
         Ok(())
     }
 
     async fn single(&self, n: u64) -> Result<()> {
-        self.producer.insert(Noop { n }).await?;
+        self.producer.insert(noop(n)).await?;
         Ok(())
     }
 
@@ -82,7 +86,7 @@ impl Peer for River {
         workers.add_fn(move |_: WorkContext, job: Job<Noop>| {
             let ledger = ledger.clone();
             async move {
-                ledger.run(job.args.n).await;
+                ledger.run(job.args.payload.n).await;
                 anyhow::Ok(WorkOutcome::Complete)
             }
         })?;
@@ -91,7 +95,7 @@ impl Peer for River {
             true => client.queue("default", QueueConfig::new(10)),
             false => client.fetch_cooldown(COOLDOWN).queue(
                 "default",
-                QueueConfig::new(WORKERS).with_fetch_poll_interval(POLL),
+                QueueConfig::new(self.workers).with_fetch_poll_interval(POLL),
             ),
         };
         Ok(client.build()?.start()?)
@@ -104,6 +108,12 @@ impl Peer for River {
 
     fn unfinished(&self) -> &'static str {
         "select count(*) from river_job where state <> 'completed'"
+    }
+}
+
+fn noop(n: u64) -> Noop {
+    Noop {
+        payload: Payload::of(n),
     }
 }
 

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use adapter::{Config, Ledger, Peer, Result};
+use adapter::{Config, Ledger, Payload, Peer, Result};
 use anyhow::{Context, ensure};
 use rowlock::{Client, Job, NewJob, State, Worker, WorkerHandle};
 use serde::{Deserialize, Serialize};
@@ -16,9 +16,7 @@ const HISTORY: &str =
 
 #[derive(Serialize, Deserialize, Job)]
 #[job(kind = "noop", queue = "bench")]
-struct Noop {
-    n: u64,
-}
+struct Noop(Payload);
 
 struct Rowlock {
     client: Client,
@@ -56,7 +54,7 @@ impl Peer for Rowlock {
             apart,
             url: config.url.clone(),
             history: config.history,
-            concurrency: (config.handler_ms > 0).then_some(config.workers),
+            concurrency: config.at_once(),
         })
     }
 
@@ -79,12 +77,12 @@ impl Peer for Rowlock {
     }
 
     async fn batch(&self, jobs: Range<u64>) -> Result<()> {
-        self.client.enqueue_many(jobs.map(|n| Noop { n })).await?;
+        self.client.enqueue_many(jobs.map(noop)).await?;
         Ok(())
     }
 
     async fn single(&self, n: u64) -> Result<()> {
-        self.client.enqueue(Noop { n }).await?;
+        self.client.enqueue(noop(n)).await?;
         Ok(())
     }
 
@@ -94,7 +92,7 @@ impl Peer for Rowlock {
         }
         let own = self.apart.get(usize::try_from(producer)?);
         let client = own.context("a producer has no client")?;
-        client.enqueue(Noop { n }).await?;
+        client.enqueue(noop(n)).await?;
         Ok(())
     }
 
@@ -105,7 +103,7 @@ impl Peer for Rowlock {
         if let Some(n) = self.concurrency {
             worker = worker.concurrency(n);
         }
-        let worker = worker.state(ledger).handle(noop);
+        let worker = worker.state(ledger).handle(run);
         Ok(worker.build()?.start().await?)
     }
 
@@ -132,12 +130,16 @@ impl Peer for Rowlock {
     }
 }
 
-async fn noop(job: Noop, State(ledger): State<Arc<Ledger>>) {
-    ledger.run(job.n).await;
+async fn run(Noop(payload): Noop, State(ledger): State<Arc<Ledger>>) {
+    ledger.run(payload.n).await;
+}
+
+fn noop(n: u64) -> Noop {
+    Noop(Payload::of(n))
 }
 
 fn job(n: u64) -> NewJob {
-    NewJob::of(&Noop { n }).unwrap_or_else(|e| unreachable!("a small object is fine: {e}"))
+    NewJob::of(&noop(n)).unwrap_or_else(|e| unreachable!("a small object is fine: {e}"))
 }
 
 /// Opens so many of a client's connections, as far as it has them: a check takes one for as long as it lasts.

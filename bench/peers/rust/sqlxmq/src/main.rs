@@ -3,8 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use adapter::{Config, Ledger, Peer, Result};
-use serde::{Deserialize, Serialize};
+use adapter::{Config, Ledger, Payload, Peer, Result};
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 use sqlxmq::{CurrentJob, JobBuilder, JobRunnerHandle, JobRunnerOptions};
@@ -13,13 +12,10 @@ const MIGRATIONS: &[&str] = include!(concat!(env!("OUT_DIR"), "/migrations.rs"))
 const CONNECTIONS: u32 = 20;
 const CONCURRENCY: (usize, usize) = (50, 100);
 
-#[derive(Serialize, Deserialize)]
-struct Noop {
-    n: u64,
-}
-
 struct Sqlxmq {
     pool: PgPool,
+    /// At least and at most so many jobs at once.
+    concurrency: (usize, usize),
 }
 
 impl Peer for Sqlxmq {
@@ -37,11 +33,15 @@ impl Peer for Sqlxmq {
             .connect(&config.url)
             .await?;
         adapter::open(config.enqueuers(), || pool.acquire()).await?;
-        Ok(Self { pool })
+        let concurrency = config.at_once().map(|n| (n / 2, n));
+        Ok(Self {
+            pool,
+            concurrency: concurrency.unwrap_or(CONCURRENCY),
+        })
     }
 
     fn settings(&self) -> String {
-        let (least, most) = CONCURRENCY;
+        let (least, most) = self.concurrency;
         format!("concurrency {least} to {most}, pool {CONNECTIONS}")
     }
 
@@ -49,7 +49,7 @@ impl Peer for Sqlxmq {
         let mut tx = self.pool.begin().await?;
         for n in jobs {
             JobBuilder::new("noop")
-                .set_json(&Noop { n })?
+                .set_json(&Payload::of(n))?
                 .spawn(&mut *tx)
                 .await?;
         }
@@ -61,15 +61,15 @@ impl Peer for Sqlxmq {
         let mut options = JobRunnerOptions::new(&self.pool, move |mut job: CurrentJob| {
             let ledger = ledger.clone();
             tokio::spawn(async move {
-                if let Ok(Some(Noop { n })) = job.json() {
-                    ledger.run(n).await;
+                if let Ok(Some(payload)) = job.json::<Payload>() {
+                    ledger.run(payload.n).await;
                 }
                 if let Err(error) = job.complete().await {
                     eprintln!("cannot complete: {error}");
                 }
             });
         });
-        options.set_concurrency(CONCURRENCY.0, CONCURRENCY.1);
+        options.set_concurrency(self.concurrency.0, self.concurrency.1);
         Ok(options.run().await?)
     }
 

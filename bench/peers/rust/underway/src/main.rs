@@ -3,8 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use adapter::{Config, Ledger, Peer, Result};
-use serde::{Deserialize, Serialize};
+use adapter::{Config, Ledger, Payload, Peer, Result};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{PgPool, Postgres, Transaction};
 use tokio::task::JoinHandle;
@@ -13,21 +12,16 @@ use underway::{Queue, Task, Worker};
 
 const CONCURRENCY: usize = 16;
 
-#[derive(Serialize, Deserialize)]
-struct Input {
-    n: u64,
-}
-
 struct Noop {
     /// None in a producer.
     ledger: Option<Arc<Ledger>>,
 }
 
 impl Task for Noop {
-    type Input = Input;
+    type Input = Payload;
     type Output = ();
 
-    async fn execute(&self, _: Transaction<'_, Postgres>, input: Input) -> TaskResult<()> {
+    async fn execute(&self, _: Transaction<'_, Postgres>, input: Payload) -> TaskResult<()> {
         if let Some(ledger) = &self.ledger {
             ledger.run(input.n).await;
         }
@@ -75,7 +69,7 @@ impl Peer for Underway {
     }
 
     async fn bulk(&self, jobs: Range<u64>) -> Result<()> {
-        let inputs: Vec<Input> = jobs.map(|n| Input { n }).collect();
+        let inputs: Vec<Payload> = jobs.map(Payload::of).collect();
         self.queue
             .enqueue_multi(&self.pool, &self.producer, &inputs)
             .await?;
@@ -84,7 +78,7 @@ impl Peer for Underway {
 
     async fn single(&self, n: u64) -> Result<()> {
         self.queue
-            .enqueue(&self.pool, &self.producer, &Input { n })
+            .enqueue(&self.pool, &self.producer, &Payload::of(n))
             .await?;
         Ok(())
     }
