@@ -83,8 +83,9 @@ def contradiction(options):
         return "--own-only with --own none leaves nothing to measure"
     if options.own == "none" and options.own_parts:
         return "--own-parts means nothing with --own none"
-    if options.own_only and (options.only or options.skip or options.scenarios):
-        return "--only, --skip and --scenarios are about peers, which --own-only leaves out"
+    about_peers = ("only", "skip", "scenarios", "rounds", "minutes", "jobs", "backlog")
+    if options.own_only and any(getattr(options, name) for name in about_peers):
+        return f"--{', --'.join(about_peers[:-1])} and --{about_peers[-1]} are about peers, which --own-only leaves out"
     return None
 
 
@@ -221,18 +222,19 @@ def measure_own(options, run, postgres, clock):
             run["own"].append({**own.run(postgres, part), "at": machine.now()})
             if "failed" in run["own"][-1]:
                 say(f"  incomplete: {run['own'][-1]['failed']}")
-        except Failed as error:
+        except Exception as error:  # whatever it is, the others go on
             say(f"  failed: {error}")
-            run["failed"].append({"system": "rowlock", "scenario": OWN_FAILED + part.name, "round": 1, "why": str(error)})
+            run["failed"].append({"system": "rowlock", "scenario": OWN_FAILED + part.name, "round": 1, "why": str(error) or repr(error)})
         look_at(clock, run)
         keep(run)
 
 
 def is_partial(run):
     """Whether this says too little of peers to stand for the whole, by the saved run alone: fewer systems, scenarios, jobs or rounds were asked
-    for, no peers, or less was measured than one round has; or one of those that the most bars are about is not there. Of what size
-    Rowlock's own parts are does not count, nor whether they are there: their bars say so."""
-    cut = run.get("missing", 0) > run.get("steps", 0) * (1 - 1 / run.get("rounds", 1))
+    for, no peers, or less was measured than one round has, because time was over or because it failed; or one of those that the most bars are about is
+    not there. Of what size Rowlock's own parts are does not count, nor whether they are there: their bars say so."""
+    failed = sum(not failure["scenario"].startswith(OWN_FAILED) for failure in run.get("failed", []))
+    cut = run.get("missing", 0) + failed > run.get("steps", 0) * (1 - 1 / run.get("rounds", 1))
     there = {system["name"] for system in run["systems"]}
     return bool(run.get("short") or run.get("own_only") or cut or not {"rowlock", "floor", "pgmq"} <= there)
 
@@ -261,7 +263,7 @@ def merged(runs):
             if not known or known.get("failed") or not part.get("failed"):
                 own_parts[part["name"]] = {"commit": run.get("commit"), **part}
     failed = runs[0]["failed"] + [failure for other in runs[1:] for failure in other["failed"] if failure["scenario"].startswith(OWN_FAILED)]
-    failed = [failure for failure in failed if failure["scenario"].removeprefix(OWN_FAILED) not in own_parts]
+    failed = [failure for failure in failed if not (failure["scenario"].startswith(OWN_FAILED) and failure["scenario"].removeprefix(OWN_FAILED) in own_parts)]
     return {**runs[0], "failed": failed, "own": [own_parts[name] for name in names_of_parts() if name in own_parts]}
 
 

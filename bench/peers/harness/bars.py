@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
+from .figures import Figures
 from .stats import ratio, span
 
 # River's Go client cannot be had here; its figures from another run count scaled by what pgmq did there and does here. Its latency is
-# scaled by that of raw SQL with NOTIFY: pgmq's is no measure of a machine, but about half of the interval at which it is polled; what would
-# come of it is shown beside. So is the one bar that is a time, which was set for that other machine.
+# scaled by that of raw SQL with NOTIFY, too: pgmq's is no measure of a machine, but about half of the interval at which it is polled. So is the
+# one bar that is a time, which was set for that other machine.
 RIVER_GO = {"drain": 25_600, "bulk": 108_000, "single8": 4_600, "steady": 19_300, "p50": 1.6}
 PGMQ_THERE = {"drain": 65_100, "bulk": 261_000, "single8": 8_900, "steady": 36_700, "p50": 5.4}
 RAW_THERE = {"p50": 1.2}
@@ -28,24 +29,40 @@ class Bar:
     span: tuple | None = None
     # Whether fewer jobs or a shorter time were measured than the bar was set for.
     smaller: bool = False
+    # Whether the measurement ended before its time.
+    incomplete: bool = False
+    # Systems that failed in some of what the value is made of.
+    failed: tuple = ()
 
     def holds(self, value):
         return value <= self.bound if self.below else value >= self.bound
 
     def verdict(self):
+        if any(name.startswith("rowlock") for name in self.failed):
+            return "not reached: it failed in a round"
         if self.value is None:
             return "not measured"
         ends = [self.holds(end) for end in self.span or ()]
         if not self.holds(self.value):
             # Some rounds reach it, and the one in the middle does not.
             return "within the noise" if any(ends) else "not reached"
-        said = "reached" if all(ends) else "reached, but not in each round"
-        return f"{said}, at a smaller size" if self.smaller else said
+        said = ["reached"]
+        if not all(ends):
+            said.append("but not in each round")
+        if self.smaller:
+            said.append("at a smaller size")
+        if self.incomplete:
+            said.append("incomplete")
+        if self.failed:
+            said.append(f"but {' and '.join(self.failed)} failed in a round")
+        return ", ".join(said)
 
 
-def compared(figures, what, against, bound, value, below=False):
-    """A bar whose value is worked out of all rounds, and again of each."""
-    return Bar(what, against, value(figures), bound, below, span=span([value(one) for one in figures.rounds()]))
+def compared(figures, what, against, bound, value, below=False, beside=()):
+    """A bar whose value is worked out of all rounds, and again of each. `beside`: (system, scenario) of others that might have been meant."""
+    all_of_it = Figures(figures.phases, figures.failed)
+    return Bar(what, against, value(all_of_it), bound, below, span=span([value(one) for one in figures.rounds()]),
+               failed=tuple(all_of_it.missing(beside)))
 
 
 def best(values):
@@ -89,15 +106,17 @@ def drains(figures):
     def ours(f):
         return f.rate("rowlock", "drain")
 
-    graphile, _ = best([(name, figures.rate(name, "drain")) for name in ("graphile-worker", "graphile-rust")])
+    graphiles = ("graphile-worker", "graphile-rust")
+    graphile, _ = best([(name, figures.rate(name, "drain")) for name in graphiles])
     name, go = river(figures, "drain", lambda f: f.rate("river", "drain"))
     what = "drain, history off"
     return [
-        compared(figures, what, graphile or "graphile-worker", 2, lambda f: ratio(ours(f), f.rate(graphile, "drain"))),
-        compared(figures, what, name, 4, lambda f: ratio(ours(f), go(f))),
+        compared(figures, what, graphile or "graphile-worker", 2, lambda f: ratio(ours(f), f.rate(graphile, "drain")),
+                 beside=[(name, "drain") for name in graphiles]),
+        compared(figures, what, name, 4, lambda f: ratio(ours(f), go(f)), beside=[("river", "drain")]),
         compared(figures, what, "pgmq", 1.5, lambda f: ratio(ours(f), f.rate("pgmq", "drain"))),
         compared(figures, what, "the floor", 0.7, lambda f: ratio(ours(f), f.rate("floor", "drain"))),
-        compared(figures, "drain, history kept", name, 3, lambda f: ratio(f.rate("rowlock-history", "drain"), go(f))),
+        compared(figures, "drain, history kept", name, 3, lambda f: ratio(f.rate("rowlock-history", "drain"), go(f)), beside=[("river", "drain")]),
     ]
 
 
@@ -114,7 +133,8 @@ def steady(figures, queues):
                       lambda f: ratio(f.rate("rowlock", "handlers", "steady"), f.handlers_allow("rowlock")))
     sleeps.made_of = f"{handled / 1000:.1f}k ÷ {allowed / 1000:.1f}k" if handled and allowed else ""
     return [
-        compared(figures, "steady, flat out", other or "best job queue", 2, lambda f: ratio(ours(f), others(f, other))),
+        compared(figures, "steady, flat out", other or "best job queue", 2, lambda f: ratio(ours(f), others(f, other)),
+                 beside=[(name, "steady") for name in queues]),
         compared(figures, "steady, flat out", "pgmq", 1.3, lambda f: ratio(ours(f), f.rate("pgmq", "steady"))),
         sleeps,
     ]
@@ -129,7 +149,7 @@ def bulks(figures):
     name, go = river(figures, "bulk", by("river"))
     return [
         compared(figures, "bulk enqueue", "pgmq", 1.0, lambda f: ratio(ours(f), pgmq(f))),
-        compared(figures, "bulk enqueue", name, 2.4, lambda f: ratio(ours(f), go(f))),
+        compared(figures, "bulk enqueue", name, 2.4, lambda f: ratio(ours(f), go(f)), beside=[("river", "drain"), ("river", "bulk2")]),
     ]
 
 
@@ -146,7 +166,7 @@ def single(figures, producers):
     return [
         compared(figures, what, "plain INSERT", 0.8, lambda f: ratio(ours(f), f.single("floor", producers))),
         compared(figures, what, "pgmq", 1.7, lambda f: ratio(ours(f), f.single("pgmq", producers))),
-        compared(figures, what, name, 3, lambda f: ratio(ours(f), fastest(f))),
+        compared(figures, what, name, 3, lambda f: ratio(ours(f), fastest(f)), beside=[("river", f"single{producers}")]),
         compared(figures, f"single enqueue, {producers} producers with a client each", "plain INSERT", 0.8,
                  lambda f: ratio(f.rate("rowlock", f"apart{producers}", "single"), f.single("floor", producers))),
     ]
@@ -156,28 +176,23 @@ def latency(figures):
     def slower(f):
         return ratio(f.wait_ms("raw-batch", 0.5), RAW_THERE["p50"])
 
-    def rivers(f):
-        if slower(f) is None:
-            return None
-        return min(ms for ms in (f.wait_ms("river", 0.5), RIVER_GO["p50"] * slower(f)) if ms is not None)
+    def by_pgmq(f):
+        return ratio(f.wait_ms("pgmq", 0.5), PGMQ_THERE["p50"])
+
+    def p50(scale, by):
+        def rivers(f):
+            times = scale(f)
+            found = [f.wait_ms("river", 0.5), RIVER_GO["p50"] * times if times else None]
+            return min((ms for ms in found if ms is not None), default=None) if times else None
+
+        return compared(figures, "pick-up latency, idle, p50", f"River's fastest (Go, scaled by {by}, or Rust)", 1.0,
+                        lambda f: ratio(f.wait_ms("rowlock", 0.5), rivers(f)), below=True)
 
     p99, times = figures.wait_ms("rowlock", 0.99), slower(figures)
     late = compared(figures, "pick-up latency, idle, p99, scaled by raw SQL", "3 ms", 3,
                     lambda f: ratio(f.wait_ms("rowlock", 0.99), slower(f)), below=True)
     late.unit, late.made_of = "ms", f"{p99:.2f} ms ÷ {times:.2f}" if p99 and times else ""
-    middle = compared(figures, "pick-up latency, idle, p50", "River's fastest (Go, scaled, or Rust)", 1.0,
-                      lambda f: ratio(f.wait_ms("rowlock", 0.5), rivers(f)), below=True)
-    middle.made_of = by_pgmq(figures)
-    return [middle, late]
-
-
-def by_pgmq(figures):
-    """The same if River's client in Go were scaled by pgmq, as its other figures are."""
-    ours, pgmq = figures.wait_ms("rowlock", 0.5), figures.wait_ms("pgmq", 0.5)
-    if not ours or not pgmq:
-        return ""
-    there = PGMQ_THERE["p50"]
-    return f"against River (Go) scaled by pgmq's p50 ({there} ms there) {ours / (RIVER_GO['p50'] * pgmq / there):.2f} x;"
+    return [p50(slower, "raw SQL"), p50(by_pgmq, "pgmq"), late]
 
 
 def whole_life(figures):

@@ -4,10 +4,13 @@ from .stats import middle, percentile, ratio, spread
 
 
 class Figures:
-    """All phases of one run: a list of {system, scenario, round, turn, phase, jobs, seconds, …}."""
+    """All phases of one run: a list of {system, scenario, round, turn, phase, jobs, seconds, …}. And what failed in it: {system, scenario, round, why}."""
 
-    def __init__(self, phases):
+    def __init__(self, phases, failed=()):
         self.phases = phases
+        self.failed = list(failed)
+        # (system, scenario) of all that was asked for: what failed of that would be missing in the answer.
+        self.asked = set()
 
     def rounds(self):
         """The same of each round alone."""
@@ -16,8 +19,14 @@ class Figures:
 
     def all_of(self, system, scenario, phase):
         """In the order in which they were measured."""
+        self.asked.add((system, scenario))
         wanted = (system, scenario, phase)
         return [p for p in self.phases if (p["system"], p["scenario"], p["phase"]) == wanted]
+
+    def missing(self, beside=()):
+        """Which systems failed in some of what was asked for, or in what stands beside it."""
+        asked = self.asked | set(beside)
+        return sorted({f["system"] for f in self.failed if (f["system"], f["scenario"]) in asked})
 
     def of(self, system, scenario, phase):
         """Only those that found their tables fresh: what others do to theirs again and again is no measure of anything but that."""

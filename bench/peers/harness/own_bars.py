@@ -33,9 +33,11 @@ class Own:
         """What was said behind an option, or nothing."""
         return option(self.parts.get(part, {}).get("command", ""), name)
 
-    def smaller(self, *parts):
-        """Whether less was measured in one of these parts than its bars were set for; also if nobody knows how much."""
-        return any(amount(self.option(part, name)) < amount(option(self.full[part], name)) for part in parts for name in SIZES)
+    def limits(self, *parts):
+        """What has to be said of a bar that is made of these parts: whether less was asked for in one than the bar was set for (also if nobody
+        knows how much), and whether one ended before its time."""
+        smaller = any(amount(self.option(part, name)) < amount(option(self.full[part], name)) for part in parts for name in SIZES)
+        return {"smaller": smaller, "incomplete": any(self.parts.get(part, {}).get("failed") for part in parts)}
 
     def bar(self, what, against, bound, part, case, figure, below=False, unit="x", scale=1.0):
         """The worst of the lines that are meant."""
@@ -45,7 +47,7 @@ class Own:
         worst = (max if below else min)(found, key=lambda line: line[figure])
         span = worst.get("spread", {}).get(figure)
         return Bar(what, against, worst[figure] * scale, bound, below, unit, span=tuple(end * scale for end in span) if span else None,
-                   smaller=self.smaller(part))
+                   **self.limits(part))
 
 
 def option(command, name):
@@ -58,17 +60,6 @@ def amount(text):
     """`10M`, `500ms` or `2000` as a number; 0 for nothing."""
     found = re.fullmatch(r"(\d+)([a-zA-Z]*)", text)
     return int(found.group(1)) * UNITS.get(found.group(2), 0) if found else 0
-
-
-def quotient(one, other, figure):
-    """(value, span) of a figure of one line over that of another. The lines do not keep each round by itself, so the lowest
-    is taken over the lowest and the highest over the highest."""
-    value = one[figure] / other[figure]
-    ends, others = (line.get("spread", {}).get(figure) for line in (one, other))
-    if not ends or not others or not all(others):
-        return value, None
-    found = [value, *(end / of for end, of in zip(ends, others))]
-    return value, (min(found), max(found))
 
 
 def own_bars(parts):
@@ -123,25 +114,25 @@ def again(own, jobs, by):
 def memory(own):
     """With the whole backlog waiting; and that it does not grow with what waits. There may be a thousand times as much, so half as much again is flat."""
     backlog = own.jobs("backlog")
-    bar = own.bar(f"worker memory, {backlog} waiting", "60 MB", 60, "backlog", "", "worker_rss_max_bytes", True, "MB", 1e-6)
-    flat = Bar(f"worker memory, {backlog} waiting, against {SMALL:,}", "flat", None, 1.5, True, smaller=own.smaller("backlog"))
-    lines = sorted((line for line in own.lines("backlog") if line.get("worker_rss_max_bytes")), key=lambda line: line["jobs"])
-    if len(lines) > 1 and lines[0]["jobs"] == SMALL:
-        bar.made_of = f"with {SMALL:,} waiting {lines[0]['worker_rss_max_bytes'] / 1e6:.1f} MB;"
-        flat.value, flat.span = quotient(lines[-1], lines[0], "worker_rss_max_bytes")
-    return [bar, flat]
+    return [
+        own.bar(f"worker memory, {backlog} waiting", "60 MB", 60, "backlog", "", "worker_rss_max_bytes", True, "MB", 1e-6),
+        own.bar(f"worker memory, {backlog} waiting, against {SMALL:,}", "flat", 1.5, "backlog", "", "worker_rss_of_small", below=True),
+    ]
 
 
 def processes(own, n):
     """Never falling: against one process and against half as many, whichever is the lower."""
-    bar = own.bar(f"{n} worker processes, {own.jobs('processes')}", f"one and {n // 2}, the worse" if n > 2 else "one", 1.0, "processes", f"{n} processes", "of_one")
-    lines = [line for count in (n, n // 2) for line in own.lines("processes", f"{count} processes")]
-    if bar.value is not None and len(lines) == 2:
-        of_half, span = quotient(*lines, "per_second")
-        bar.made_of = f"of one {bar.value:.2f} x, of {n // 2} of them {of_half:.2f} x;"
-        if of_half < bar.value:
-            bar.value, bar.span = of_half, span
-    return bar
+    def bar(against, figure):
+        return own.bar(f"{n} worker processes, {own.jobs('processes')}", against, 1.0, "processes", f"{n} processes", figure)
+
+    if n == 2:
+        return bar("one", "of_one")
+    one, half = bar(f"one and {n // 2}, the worse", "of_one"), bar(f"one and {n // 2}, the worse", "of_half")
+    if one.value is None or half.value is None:
+        return one
+    worse = min(one, half, key=lambda bar: bar.value)
+    worse.made_of = f"of one {one.value:.2f} x, of {n // 2} of them {half.value:.2f} x;"
+    return worse
 
 
 def rested(own):
@@ -152,7 +143,7 @@ def rested(own):
         known = after and before and before[0][figure]
         made_of = f"{after[0][figure]:.{digits}f} ms ÷ {before[0][figure]:.{digits}f} ms" if known else ""
         return Bar(what, against, after[0][figure] / before[0][figure] if known else None, bound, True, made_of=made_of,
-                   smaller=own.smaller("rested", "busy"))
+                   **own.limits("rested", "busy"))
 
     return [
         bar(f"pick-up p50 after {idle(after)}", "without", 1.1, "start_p50_ms", 2),

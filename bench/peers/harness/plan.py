@@ -57,7 +57,8 @@ def turned(systems, number):
 
 def one(number, system, scenario, scale, jobs, backlog, samples):
     def count(own):
-        return min(own, jobs) if jobs else own if scale == 1 else max(500, int(own * scale))
+        scaled = own if scale == 1 else max(500, int(own * scale))
+        return min(scaled, jobs) if jobs else scaled
 
     if scenario == "backlog":
         if not backlog or number > 1 or system.drain < FAST or "steady" not in system.scenarios:

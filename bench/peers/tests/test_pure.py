@@ -12,7 +12,7 @@ from subprocess import CompletedProcess
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import run as program
-from harness import adapter, install, own, plan, report, stats
+from harness import adapter, install, machine, own, plan, report, stats
 from harness.bars import Bar, bars
 from harness.figures import Figures
 from harness.own_bars import own_bars
@@ -32,6 +32,11 @@ class Install(unittest.TestCase):
             log.write(f"Compiling\nerror: cannot build `peer ({HERE}/rust/peer)`\n")
             log.flush()
             self.assertEqual(install.reason(log.name), "error: cannot build `peer (rust/peer)`")
+
+
+class Machine(unittest.TestCase):
+    def test_the_commit_is_a_short_name_or_nothing(self):
+        self.assertRegex(machine.commit(), r"^([0-9a-f]{7,}\+?)?$")
 
 
 class Stats(unittest.TestCase):
@@ -75,14 +80,31 @@ class Bars(unittest.TestCase):
         bar = next(bar for bar in bars(Figures([phases[0], phases[2]]), ["rowlock", "graphile-worker"]) if bar.what == "steady, flat out")
         self.assertEqual(bar.against, "graphile-worker")
 
-    def test_a_latency_scaled_by_pgmq_is_shown_beside(self):
+    def test_a_latency_is_scaled_by_either(self):
         phases = [phase(name, "latency", "latency", 1, 1.0, waits_us=[9000, us]) for name, us in
                   (("rowlock", 1600), ("raw-batch", 2400), ("pgmq", 10_800))]
-        bar = next(bar for bar in bars(Figures(phases), []) if bar.what == "pick-up latency, idle, p50")
-        self.assertAlmostEqual(bar.value, 0.5)
-        self.assertEqual(bar.made_of, "against River (Go) scaled by pgmq's p50 (5.4 ms there) 0.50 x;")
-        bar = next(bar for bar in bars(Figures(phases[:2]), []) if bar.what == "pick-up latency, idle, p50")
-        self.assertEqual(bar.made_of, "")
+        def p50s(phases):
+            return [(bar.against, bar.value) for bar in bars(Figures(phases), []) if bar.what == "pick-up latency, idle, p50"]
+
+        # There 1.6 ms, where raw SQL had 1.2 and pgmq 5.4: both are twice as slow here.
+        by_raw, by_pgmq = "River's fastest (Go, scaled by raw SQL, or Rust)", "River's fastest (Go, scaled by pgmq, or Rust)"
+        self.assertEqual(p50s(phases), [(by_raw, 0.5), (by_pgmq, 0.5)])
+        self.assertEqual(p50s(phases[:2]), [(by_raw, 0.5), (by_pgmq, None)])
+
+    def test_a_failure_in_what_a_bar_is_made_of_is_said(self):
+        phases = [phase(name, "drain", "drain", jobs, 1.0) for name, jobs in (("rowlock", 900), ("pgmq", 100), ("floor", 1000), ("graphile-rust", 300))]
+
+        def verdicts(*failed):
+            found = bars(Figures(phases, [{"system": name, "scenario": scenario, "round": 1, "why": "x"} for name, scenario in failed]), [])
+            return {bar.against: bar.verdict() for bar in found if bar.what == "drain, history off"}
+
+        self.assertEqual(set(verdicts(("pgmq", "steady"), ("rowlock", "steady")).values()), {"reached"})
+        self.assertEqual(verdicts(("pgmq", "drain"))["pgmq"], "reached, but pgmq failed in a round")
+        self.assertEqual(verdicts(("pgmq", "drain"))["the floor"], "reached")
+        # One that was not measured might have been the fastest.
+        self.assertEqual(verdicts(("graphile-worker", "drain"))["graphile-rust"], "reached, but graphile-worker failed in a round")
+        # The product's own failures are no reason to count what is left.
+        self.assertEqual(verdicts(("rowlock", "drain"))["the floor"], "not reached: it failed in a round")
 
     def test_producers_with_a_client_each_have_a_bar(self):
         phases = [phase("rowlock", "apart8", "single", 900, 1.0), phase("floor", "single8", "single", 1000, 1.0)]
@@ -194,24 +216,23 @@ class Own(unittest.TestCase):
         self.assertEqual(self.bars(part)["2 worker processes, 100,000 jobs"].verdict(), "reached, at a smaller size")
 
     def test_more_processes_are_compared_with_one_and_with_half(self):
-        def line(n, rate, of_one, ends):
-            return {"case": f"{n} process{'es' if n > 1 else ''}", "jobs": 10, "per_second": rate, "of_one": of_one,
-                    "spread": {"per_second": ends, "of_one": [of_one - 0.01, of_one + 0.01]}}
+        def line(n, of_one, of_half=None):
+            found = {"case": f"{n} process{'es' if n > 1 else ''}", "jobs": 10, "of_one": of_one, "spread": {"of_one": [of_one - 0.01, of_one + 0.01]}}
+            if of_half:
+                found["of_half"] = of_half
+                found["spread"]["of_half"] = [of_half - 0.1, of_half + 0.2]
+            return found
 
-        lines = [line(1, 100.0, 1.0, [90.0, 110.0]), line(2, 105.0, 1.05, [100.0, 110.0]), line(4, 120.0, 1.2, [110.0, 130.0]),
-                 line(8, 108.0, 1.08, [99.0, 130.0])]
-        found = self.bars(self.part("processes", *lines))
+        found = self.bars(self.part("processes", line(1, 1.0), line(2, 1.05), line(4, 1.2, 1.15), line(8, 1.08, 0.9)))
         two, four, eight = (found[f"{n} worker processes, 10 jobs"] for n in (2, 4, 8))
-        self.assertEqual((two.value, two.made_of), (1.05, ""))
-        self.assertAlmostEqual(four.value, 120 / 105)
+        self.assertEqual((two.value, two.against, two.made_of), (1.05, "one", ""))
+        self.assertEqual((four.value, four.verdict()), (1.15, "reached"))
         self.assertEqual(eight.made_of, "of one 1.08 x, of 4 of them 0.90 x;")
-        self.assertEqual((eight.value, eight.span, eight.verdict()), (0.9, (0.9, 1.0), "within the noise"))
-        del lines[3]["spread"]
-        self.assertIsNone(self.bars(self.part("processes", *lines))["8 worker processes, 10 jobs"].span)
-        # Where one is what it falls behind, its span counts.
-        lines = [line(1, 100.0, 1.0, [90.0, 110.0]), line(2, 80.0, 0.8, [70.0, 90.0]), line(4, 90.0, 0.9, [80.0, 99.0])]
-        four = self.bars(self.part("processes", *lines))["4 worker processes, 10 jobs"]
-        self.assertEqual((four.value, four.span), (0.9, (0.89, 0.91)))
+        self.assertEqual((eight.value, eight.span, eight.verdict()), (0.9, (0.8, 1.1), "within the noise"))
+        # Where one is what it falls behind, its span counts; and if half as many were not measured, it is all there is.
+        for half in (1.2, None):
+            four = self.bars(self.part("processes", line(1, 1.0), line(4, 0.9, half)))["4 worker processes, 10 jobs"]
+            self.assertEqual((four.value, four.span), (0.9, (0.89, 0.91)))
 
     def test_a_drain_over_dead_rows_is_compared_with_the_first_one_too(self):
         lines = [{"case": "drain first, held back by nobody", "jobs": 10, "per_second": 100.0},
@@ -230,15 +251,17 @@ class Own(unittest.TestCase):
             self.assertEqual(found[f"single enqueue, {n} producers, a worker working"].value, 1 + n / 100)
 
     def test_memory_is_compared_with_that_of_a_small_backlog(self):
-        def lines(deep):
-            return [{"case": "10,000 waiting", "jobs": 10_000, "worker_rss_max_bytes": 20e6},
-                    {"case": "10,000,000 waiting", "jobs": 10_000_000, "worker_rss_max_bytes": deep}]
-
-        found = self.bars(self.part("backlog", *lines(31e6)))
+        lines = [{"case": "10,000 waiting", "jobs": 10_000, "worker_rss_max_bytes": 20e6},
+                 {"case": "10,000,000 waiting", "jobs": 10_000_000, "worker_rss_max_bytes": 31e6, "worker_rss_of_small": 1.55}]
+        found = self.bars(self.part("backlog", *lines))
         memory, flat = found["worker memory, 10,000,000 jobs waiting"], found["worker memory, 10,000,000 jobs waiting, against 10,000"]
-        self.assertEqual((memory.value, memory.made_of, memory.verdict()), (31.0, "with 10,000 waiting 20.0 MB;", "reached"))
+        self.assertEqual((memory.value, memory.verdict()), (31.0, "reached"))
         self.assertEqual((flat.value, flat.verdict()), (1.55, "not reached"))
-        self.assertIsNone(self.bars(self.part("backlog", lines(31e6)[1]))["worker memory, 10,000,000 jobs waiting, against 10,000"].value)
+        self.assertIsNone(self.bars(self.part("backlog", lines[0]))["worker memory, 10,000 jobs waiting, against 10,000"].value)
+
+    def test_a_part_that_ended_before_its_time_says_so(self):
+        part = {**self.part("idle", {"case": "20 idle workers", "postgres_cpu_percent": 0.5}), "failed": "gone"}
+        self.assertEqual(self.bars(part)["CPU of Postgres with 20 idle workers"].verdict(), "reached, incomplete")
 
     def test_what_was_measured_before_a_failure_is_kept(self):
         def told(code, out, err=""):

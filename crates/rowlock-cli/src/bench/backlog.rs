@@ -21,7 +21,10 @@ const SMALL: u64 = 10_000;
 const CLAIM: i32 = 50;
 const CLAIMS: u64 = 100;
 
-const OF_SMALL: &[Ratio] = &[Ratio::new("claim_of_small", "claim_p50_ms")];
+const OF_SMALL: &[Ratio] = &[
+    Ratio::new("claim_of_small", "claim_p50_ms"),
+    Ratio::new("worker_rss_of_small", "worker_rss_max_bytes"),
+];
 
 pub(super) async fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
     let (stage, history) = (session.stage, session.options.history);

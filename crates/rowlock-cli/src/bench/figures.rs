@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 pub(super) type Figures = BTreeMap<&'static str, f64>;
 
 /// Every name there is, and what it means. The guide lists them too.
-pub(super) const FIGURES: [(&str, &str); 52] = [
+pub(super) const FIGURES: [(&str, &str); 54] = [
     ("seconds", "from the start to the last durable answer"),
     ("per_second", "jobs in each second"),
     (
@@ -127,9 +127,14 @@ pub(super) const FIGURES: [(&str, &str); 52] = [
         "CPU in the worst tenth of the time, against the same",
     ),
     ("of_one", "share of one worker process"),
+    ("of_half", "share of half as many worker processes"),
     (
         "claim_of_small",
         "time of a claim against the small backlog",
+    ),
+    (
+        "worker_rss_of_small",
+        "memory of the worker process at most, against the small backlog",
     ),
 ];
 

@@ -9,6 +9,7 @@ use super::stage::Stage;
 use crate::say;
 
 const OF_ONE: &[Ratio] = &[Ratio::new("of_one", "per_second")];
+const OF_HALF: &[Ratio] = &[Ratio::new("of_half", "per_second")];
 
 pub(super) async fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
     let (stage, jobs, history) = (session.stage, session.options.jobs, session.options.history);
@@ -21,7 +22,13 @@ pub(super) async fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
         stage.load(jobs).await?;
         let figures = work_off(stage, processes, jobs, &[], history).await?;
         let line = Line::new("processes", case(processes), jobs, figures);
-        session.report.add(line.against(case(1), OF_ONE));
+        let line = line.against(case(1), OF_ONE);
+        // Of two, half is one.
+        session.report.add(if processes > 2 && processes % 2 == 0 {
+            line.against(case(processes / 2), OF_HALF)
+        } else {
+            line
+        });
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use super::report::{Line, Report};
 use crate::{output, say};
 
 /// How each comparison is said.
-const SHARES: [(&str, &str); 15] = [
+const SHARES: [(&str, &str); 17] = [
     ("of_floor", "of the floor"),
     ("of_plain", "of plain"),
     ("of_prepared", "of prepared"),
@@ -21,7 +21,9 @@ const SHARES: [(&str, &str); 15] = [
     ("postgres_cpu_of_plain", "× CPU of plain"),
     ("wal_of_plain", "× WAL of plain"),
     ("of_one", "× one process"),
+    ("of_half", "× half as many"),
     ("claim_of_small", "× claim at the small backlog"),
+    ("worker_rss_of_small", "× memory at the small backlog"),
 ];
 
 pub(super) fn print(report: &Report) {

@@ -270,7 +270,7 @@ async fn backlog() {
             ],
         );
     }
-    assert_figures(&lines[1], &["claim_of_small"]);
+    assert_figures(&lines[1], &["claim_of_small", "worker_rss_of_small"]);
 }
 
 #[tokio::test]
@@ -284,6 +284,9 @@ async fn processes() {
         assert_figures(line, &COST);
         assert_figures(line, &["of_one"]);
     }
+    // Of two, half is one.
+    let with_half: Vec<_> = lines.iter().map(|l| l["of_half"].is_number()).collect();
+    assert_eq!(with_half, [false, false, true, true], "{lines:?}");
 }
 
 /// Each round begins with another number of processes; the report has them in the order in which they were asked for.
