@@ -15,7 +15,10 @@ class Figures:
     def rounds(self):
         """The same of each round alone."""
         numbers = sorted({p["round"] for p in self.phases})
-        return [Figures([p for p in self.phases if p["round"] == number]) for number in numbers]
+        found = [Figures([p for p in self.phases if p["round"] == number]) for number in numbers]
+        for one in found:
+            one.asked = self.asked
+        return found
 
     def all_of(self, system, scenario, phase):
         """In the order in which they were measured."""

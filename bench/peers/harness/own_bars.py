@@ -127,12 +127,16 @@ def processes(own, n):
 
     if n == 2:
         return bar("one", "of_one")
-    one, half = bar(f"one and {n // 2}, the worse", "of_one"), bar(f"one and {n // 2}, the worse", "of_half")
+    both = f"one and {n // 2}, the worse"
+    one, half = bar(both, "of_one"), bar(both, "of_half")
+    # Of one alone it does not follow that it never falls.
     if one.value is None or half.value is None:
-        return one
-    worse = min(one, half, key=lambda bar: bar.value)
-    worse.made_of = f"of one {one.value:.2f} x, of {n // 2} of them {half.value:.2f} x;"
-    return worse
+        return half if half.value is None else one
+    one.made_of = f"of one {one.value:.2f} x, of {n // 2} of them {half.value:.2f} x;"
+    one.value = min(one.value, half.value)
+    if one.span and half.span:
+        one.span = tuple(map(min, one.span, half.span))
+    return one
 
 
 def rested(own):

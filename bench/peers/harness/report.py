@@ -196,7 +196,7 @@ def legend(run, figures):
 {deep(run)}- **the floor**: binary COPY into Rowlock's table, HOT update by `ctid`, durable DELETE by `ctid`, 500 at a time; nobody looks for anything. It
   writes a lease into each row; in a flood Rowlock writes one for many.
 - **River (Go), scaled**: River's Go client is no package of these clients; its figures from an earlier run on a like machine count times
-  what pgmq does here over what it did there; for the latency, what raw SQL does (pgmq's is that of its polling).
+  what pgmq does here over what it did there; for the latency, what raw SQL does, too (pgmq's is that of its polling).
 - **scaled by raw SQL**: the bar of 3 ms was set on the machine of that earlier run, where raw SQL with NOTIFY had a p50 of
   {RAW_THERE["p50"]} ms. The p99 measured here is divided by how much slower raw SQL's p50 is here (its p99 was 2.1 ms
   there).
