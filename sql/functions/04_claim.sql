@@ -229,7 +229,7 @@ end $$;
 -- Then one row with id null, whose payload says how the claim of that queue went: queue; clock, the database's time; parked, how many jobs
 -- were put away instead of returned (poison, expired, cancelled), in which case it is worth claiming again; more, whether it stopped
 -- for its own bound; caught_up, whether it came at least as far as the claim before it, and took all that it saw and may; locked, only
--- where it is so, that it passed over rows that somebody had locked and may give free again. If there are jobs: lease_until and max_attempts, of those without a rest, and mark, by which complete_untouched knows what this claim has written (null where a history is kept). For who
+-- where it is so, that it passed over rows that somebody had locked, or changed meanwhile, and may give free again. If there are jobs: lease_until and max_attempts, of those without a rest, and mark, by which complete_untouched knows what this claim has written (null where a history is kept). For who
 -- follows: other, if the claim before it was another worker's, that one's number (its last three bits: of eight, one passes for this one). For who does not: last_at and last_id, where the claim
 -- before it stopped. When rows were passed over that the jobs returned do not show: cursor_at and cursor_id,
 -- where it stopped in each priority. Queues that were not reached have none.

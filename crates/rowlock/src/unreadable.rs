@@ -33,16 +33,20 @@ fn without_values(text: &str) -> String {
         return text.to_owned();
     };
     let rest = &text[start.len()..];
-    // A value that says "expected" itself comes before what is expected.
-    let expected = [", expected ", ", there are no "].map(|sign| rest.rfind(sign));
+    // A value that says "expected" itself comes before what is expected. Of a name it may be left out; then what looks like it is part of the name.
+    let sign_of = |sign: &'static str| {
+        let quoted = start.starts_with("unknown");
+        rest.rmatch_indices(sign)
+            .map(|(at, _)| at)
+            .find(|&at| !quoted || rest[..at].ends_with('`'))
+    };
+    let expected = [", expected ", ", there are no "].map(sign_of);
     let end = expected.into_iter().flatten().max();
-    let (value, end) = rest.split_at(end.unwrap_or(rest.len()));
+    let (value, end) = end.map_or((rest, place(text)), |at| rest.split_at(at));
     // Of what sort it is comes before the quote: `string "…"`, ``integer `7` ``.
-    let sort = value.split(['"', '`']).next().unwrap_or("").trim_end();
-    let end = if end.is_empty() { place(text) } else { end };
-    format!("{start}{sort}{end}")
-        .replace(": ,", ",")
-        .replace(" ,", ",")
+    let sort = value.split(['"', '`']).next().unwrap_or("");
+    let what = format!("{start}{sort}");
+    format!("{}{end}", what.trim_end_matches([' ', ':']))
 }
 
 /// Where it was, if the text ends with that.
@@ -111,6 +115,34 @@ mod tests {
             ("{", "EOF while parsing an object at line 1 column 1"),
         ] {
             assert_eq!(why_not(payload), text);
+        }
+    }
+
+    /// serde does not say then what is expected.
+    #[test]
+    fn a_field_beside_flattened_ones_is_not_named() {
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[expect(dead_code, reason = "read, and then thrown away")]
+        struct Outer {
+            #[serde(flatten)]
+            inner: Inner,
+        }
+
+        #[derive(Debug, Deserialize)]
+        #[expect(dead_code, reason = "read, and then thrown away")]
+        struct Inner {
+            n: Option<u8>,
+        }
+
+        for key in ["S3cret", "a, expected S3cret", "a at line 7 S3cret"] {
+            let payload = format!(r#"{{"{key}":1}}"#);
+            let error = serde_json::from_str::<Outer>(&payload).expect_err("it has another field");
+            let column = payload.len();
+            assert_eq!(
+                why(&error),
+                format!("unknown field at line 1 column {column}")
+            );
         }
     }
 

@@ -16,6 +16,7 @@ use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
 use crate::db::{Live, Param};
 use crate::error::{Error, Invalid, Result};
 use crate::tx::{BoxError, Transaction};
+use crate::unreadable;
 
 const DOING: &str = "run a handler's statement";
 
@@ -119,8 +120,10 @@ impl RowTx {
             .map_err(failed)?;
         rows.iter()
             .map(|row| {
-                serde_json::from_str(row.get(0))
-                    .map_err(|e| Error::json("read a row of a handler's statement", e))
+                serde_json::from_str(row.get(0)).map_err(|e| {
+                    let doing = "read a row of a handler's statement";
+                    Error::json(doing, unreadable::error(&e))
+                })
             })
             .collect()
     }

@@ -177,7 +177,7 @@ impl Answer {
         self.parts.iter().map(|p| p.end.left).sum()
     }
 
-    /// Whether it passed over jobs that somebody had locked, and may give free again.
+    /// Whether it passed over jobs that somebody had locked, or changed meanwhile, and may give free again.
     pub(super) fn met_locks(&self) -> bool {
         self.parts.iter().any(|p| p.end.locked)
     }

@@ -167,13 +167,17 @@ impl Core {
         self.finished.fetch_add(1, Relaxed);
         let verdict = match (job.cancel_reason(), outcome) {
             // The database would refuse it anyway.
-            (Some(CancelReason::LeaseLost), _) => {
+            (Some(CancelReason::LeaseLost), outcome) => {
                 self.forget([&job]);
                 meters.lost.increment(1);
+                log_late(&job, &outcome);
                 return;
             }
             // What a handler returns when the worker stops it is not a failure of the job.
-            (Some(CancelReason::Shutdown), Outcome::Retry { .. }) => Verdict::Release,
+            (Some(CancelReason::Shutdown), outcome @ Outcome::Retry { .. }) => {
+                log_late(&job, &outcome);
+                Verdict::Release
+            }
             (Some(CancelReason::Cancelled), Outcome::Retry { error, .. }) => {
                 Verdict::Outcome(Outcome::Cancel(error))
             }
@@ -184,6 +188,13 @@ impl Core {
             log(&job, outcome);
         }
         self.acks.push(Ack::new(job, verdict, ran));
+    }
+}
+
+/// An error that came too late.
+fn log_late(job: &Attempt, outcome: &Outcome) {
+    if let Outcome::Retry { error, .. } | Outcome::Dead(error) = outcome {
+        tracing::debug!(id = job.id, kind = %job.origin.kind, queue = %job.queue(), attempt = job.number(), error, "the job had been given up: this is not stored");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Handlers that take several jobs at once.
 
-use rowlock::{Item, NewJob, Outcome, State};
+use rowlock::{Ctx, Item, NewJob, Outcome, State};
 use serde_json::json;
 
 use super::kit::{Bench, Gate, Note, SOON, Tally, errors, note, notes, start, within};
@@ -70,6 +70,28 @@ async fn a_payload_that_cannot_be_read_fails_alone() {
         errors(&dead)[0].contains("\"note\"") && errors(&dead)[0].contains("i64"),
         "{dead}"
     );
+    assert_eq!(bench.counts().await, (0, 2, 1));
+}
+
+#[tokio::test]
+async fn what_stands_beside_the_items_is_of_the_first_that_can_be_read() {
+    let bench = Bench::new().await;
+    let bad = NewJob::new("note", &json!({"n": "seven"})).unwrap();
+    let ids = bench
+        .enqueue_all([bad.max_attempts(1), note(1), note(2)])
+        .await;
+    let told: Tally<String> = Tally::new();
+    let tally = told.clone();
+    let worker = start(bench.worker().concurrency(1).handle_batch(
+        10,
+        move |_: Vec<Item<Note>>, ctx: Ctx| {
+            tally.add(ctx.id().to_string());
+            async {}
+        },
+    ))
+    .await;
+    bench.finish(&worker).await;
+    assert_eq!(told.all(), [ids[1].to_string()]);
     assert_eq!(bench.counts().await, (0, 2, 1));
 }
 

@@ -339,3 +339,29 @@ async fn progress_is_seen_while_the_job_runs() {
     assert_eq!(bench.finished(id).await["errors"], json!(null));
     within(SOON, "the worker has stopped", worker.stopped()).await;
 }
+
+/// The job is gone with the handler's transaction: that is no loss, and nobody stops the handler for it.
+#[tokio::test]
+async fn progress_after_the_end_is_nothing() {
+    let bench = Bench::new().await;
+    let id = bench.enqueue(note(1)).await;
+    let url = bench.db.url().to_owned();
+    let worker = start(bench.worker().handle(move |_: Note, ctx: Ctx| {
+        let url = url.clone();
+        async move {
+            let (mut sql, connection) =
+                tokio_postgres::connect(&url, tokio_postgres::NoTls).await?;
+            tokio::spawn(connection);
+            let mut tx = Tx(sql.transaction().await?);
+            ctx.complete_in_tx(&mut tx).await?;
+            tx.0.commit().await?;
+            ctx.progress(&"all of it").await?;
+            assert_eq!(ctx.cancel_reason(), None);
+            Ok::<_, BoxError>(())
+        }
+    }))
+    .await;
+    bench.finish(&worker).await;
+    let job = bench.finished(id).await;
+    assert_eq!((&job["attempt"], &job["errors"]), (&json!(1), &json!(null)));
+}

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use rowlock::{Backoff, Ctx};
@@ -38,7 +39,7 @@ async fn what_happens_is_counted_once() {
     let in_queue = |n| {
         note(n)
             .queue("counted")
-            .backoff(Backoff::fixed(std::time::Duration::ZERO))
+            .backoff(Backoff::fixed(Duration::ZERO))
     };
     bench.enqueue_all((1..=3).map(in_queue)).await;
     let worker = start(
@@ -81,6 +82,52 @@ async fn what_happens_is_counted_once() {
     }
     assert!(sample(&handle, "rowlock_claim_seconds_count") >= Some(1.0));
     assert!(sample(&handle, "rowlock_ack_batch_sum") >= Some(4.0));
+    what_became_of_it_is_counted(&handle).await;
+}
+
+/// Not what its handler said: of one that was cancelled, or taken away, an error is no failure.
+async fn what_became_of_it_is_counted(handle: &PrometheusHandle) {
+    let bench = Bench::new().await;
+    let told: Tally = Tally::new();
+    let tally = told.clone();
+    let worker = bench.worker().queue("taken").lease(Duration::from_secs(1));
+    let worker = start(worker.handle(move |job: Note, ctx: Ctx| {
+        let told = tally.clone();
+        async move {
+            told.add(job.n);
+            if ctx.attempt() == 2 {
+                return Ok(());
+            }
+            ctx.cancelled().await;
+            Err("stopped in the middle")
+        }
+    }))
+    .await;
+    let cancelled = bench.enqueue(note(1).queue("taken")).await;
+    told.reach(1).await;
+    let ask = format!("select answer from rowlock.cancel('{{{cancelled}}}')");
+    assert_eq!(bench.text(&ask).await, "asked");
+    let lost = bench.enqueue(note(2).queue("taken")).await;
+    told.reach(2).await;
+    let take = format!("update rowlock.job set token = 1 where id = {lost}");
+    bench.sql.batch_execute(&take).await.unwrap();
+    told.reach(3).await;
+    bench.finish(&worker).await;
+    for (name, value) in [
+        ("rowlock_lost_total{queue=\"taken\"}", 1.0),
+        (
+            "rowlock_finished_total{queue=\"taken\",outcome=\"cancelled\"}",
+            1.0,
+        ),
+        (
+            "rowlock_finished_total{queue=\"taken\",outcome=\"done\"}",
+            1.0,
+        ),
+    ] {
+        assert_eq!(sample(handle, name), Some(value), "{name}");
+    }
+    let failed = "rowlock_finished_total{queue=\"taken\",outcome=\"failed\"}";
+    assert_eq!(sample(handle, failed).unwrap_or_default(), 0.0);
 }
 
 /// Remembers the spans that are made, with their fields, and in which one something is said.
