@@ -602,9 +602,9 @@ CREATE FUNCTION rowlock.is_over(xid xid) RETURNS boolean
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
 
-CREATE FUNCTION rowlock.is_sound(kind text, payload jsonb, priority integer, max_payload_bytes integer) RETURNS boolean
+CREATE FUNCTION rowlock.is_sound(queue text, kind text, payload jsonb, priority integer) RETURNS boolean
     LANGUAGE sql STABLE
-    RETURN ((kind <> ''::text) AND (octet_length(kind) <= 200) AND (kind !~ '[[:cntrl:]]'::text) AND ((priority >= '-4'::integer) AND (priority <= 4)) AND (jsonb_typeof(payload) = 'object'::text) AND (pg_column_size(payload) <= (max_payload_bytes / 4)));
+    RETURN ((queue <> ''::text) AND (octet_length(queue) <= 200) AND (kind <> ''::text) AND (octet_length(kind) <= 200) AND (kind !~ '[[:cntrl:]]'::text) AND ((priority >= '-4'::integer) AND (priority <= 4)) AND (jsonb_typeof(payload) = 'object'::text) AND (pg_column_size(payload) <= 65536));
 
 CREATE SEQUENCE rowlock.job_id
     START WITH 1
@@ -1055,6 +1055,11 @@ CREATE FUNCTION rowlock.transaction_holder(xids text[]) RETURNS jsonb
 
 CREATE FUNCTION rowlock.unregister_worker(worker bigint) RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS …;
+
+CREATE FUNCTION rowlock.vet(queue text, kind text, payload jsonb, priority integer) RETURNS integer
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS …;
 

@@ -96,12 +96,28 @@ begin
   end if;
 end $$;
 
--- Whether one look is enough to see that a job breaks no rule; if not, it is worth asking which. A payload is suspected for its size before
--- it is measured. It is inlined (so it has no SET clause).
-create or replace function rowlock.is_sound(kind text, payload jsonb, priority integer, max_payload_bytes integer) returns boolean
+-- Whether one look is enough to see that a job breaks no rule of all queues and is not large; if not, it is worth asking which (vet). It is inlined
+-- (so it has no SET clause).
+create or replace function rowlock.is_sound(queue text, kind text, payload jsonb, priority integer) returns boolean
   language sql stable
-  return kind <> '' and octet_length(kind) <= 200 and kind !~ '[[:cntrl:]]' and priority between -4 and 4
-    and jsonb_typeof(payload) = 'object' and pg_column_size(payload) <= max_payload_bytes / 4;
+  return queue <> '' and octet_length(queue) <= 200 and kind <> '' and octet_length(kind) <= 200 and kind !~ '[[:cntrl:]]'
+    and priority between -4 and 4 and jsonb_typeof(payload) = 'object' and pg_column_size(payload) <= 65536;
+
+-- Refuses a job that breaks a rule, and says which. Makes the queue, if there is none of this name, and gives its number.
+create or replace function rowlock.vet(queue text, kind text, payload jsonb, priority integer) returns integer
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_queue rowlock.queue := rowlock.ensure_queue(queue);
+begin
+  perform rowlock.check_name('kind', kind);
+  perform rowlock.check_payload(payload, v_queue.max_payload_bytes);
+  if priority is null or priority not between -4 and 4 then
+    perform rowlock.refuse('priority', priority::text, 'is out of range: it must be from -4 to 4');
+  end if;
+  return v_queue.no;
+end $$;
 
 -- Whether somebody waits for the bell of a queue, or may, until after this time. It is inlined (so it has no SET clause).
 create or replace function rowlock.is_armed(queue_no integer, until timestamptz) returns boolean
@@ -344,15 +360,13 @@ as $$
 #variable_conflict use_variable
 declare
   v_now     timestamptz := rowlock.stamp();
-  v_queue   rowlock.queue := rowlock.ensure_queue(enqueue.queue);
+  v_no      integer;
   v_options jsonb;
 begin
-  if (rowlock.is_sound(kind, payload, priority, v_queue.max_payload_bytes) and num_nonnulls(run_at, delay) = 0) is not true then
-    perform rowlock.check_name('kind', kind);
-    perform rowlock.check_payload(payload, v_queue.max_payload_bytes);
-    if priority is null or priority not between -4 and 4 then
-      perform rowlock.refuse('priority', priority::text, 'is out of range: it must be from -4 to 4');
-    end if;
+  if rowlock.is_sound(queue, kind, payload, priority) is not true then
+    perform rowlock.vet(queue, kind, payload, priority);
+  end if;
+  if num_nonnulls(run_at, delay) > 0 then
     if run_at is not null and delay is not null then
       perform rowlock.refuse('delay', delay::text, 'and run_at are both given: say one of them');
     elsif delay < interval '0' then
@@ -370,8 +384,13 @@ begin
   if num_nonnulls(max_attempts, timeout, expires_at, tags, metadata, unique_key, backoff, trace) = 0 then
     insert into rowlock.job as j (queue, kind, payload, priority, created_at, run_at)
     values (queue, kind, payload, priority, v_now, run_at)
-    returning j.id, false into id, duplicate;
+    returning j.id, false, (select q.no from rowlock.queue q where q.name = queue and pg_column_size(payload) <= q.max_payload_bytes / 4)
+      into id, duplicate, v_no;
+    if v_no is null then
+      v_no := rowlock.vet(queue, kind, payload, priority);
+    end if;
   else
+    v_no := rowlock.vet(queue, kind, payload, priority);
     v_options := jsonb_strip_nulls(jsonb_build_object('max_attempts', max_attempts,
       'timeout_ms', (extract(epoch from timeout) * 1000)::bigint, 'expires_at', expires_at, 'tags', to_jsonb(tags),
       'unique_key', unique_key, 'on_conflict', on_conflict, 'backoff', backoff, 'trace', trace))
@@ -380,14 +399,14 @@ begin
       from rowlock.enqueue_with_options(queue, array[kind], array[payload], array[priority], array[run_at], array[v_options], v_now) e;
   end if;
 
-  if rowlock.is_armed(v_queue.no, greatest(run_at, v_now)) then
-    perform rowlock.ring(v_queue.no, queue, run_at, v_now);
+  if rowlock.is_armed(v_no, greatest(run_at, v_now)) then
+    perform rowlock.ring(v_no, queue, run_at, v_now);
   end if;
 end $$;
 
 -- One job without options, due now, as most are: what the library calls for it. Each statement of a function costs about as much as
--- writing the row, so here there is one: it looks up the queue, checks the rules and inserts. Where it does not insert, the
--- general way says why, or makes the queue.
+-- writing the row, and each table that it looks into half as much, so there is one statement, and it looks the queue up once: behind the insert, which is undone
+-- if the payload turns out to be too large for this queue. (A payload is suspected for its size before it is measured: check_payload.)
 create or replace function rowlock.enqueue_plain(queue text, kind text, payload jsonb, priority integer) returns bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -398,13 +417,15 @@ declare
   v_id  bigint;
   v_no  integer;
 begin
+  if rowlock.is_sound(queue, kind, payload, priority) is not true then
+    perform rowlock.vet(queue, kind, payload, priority);
+  end if;
   insert into rowlock.job as j (queue, kind, payload, priority, created_at, run_at)
-  select queue, kind, payload, priority, v_now, v_now
-    from rowlock.queue q
-   where q.name = queue and rowlock.is_sound(kind, payload, priority, q.max_payload_bytes)
-  returning j.id, (select q.no from rowlock.queue q where q.name = queue) into v_id, v_no;
-  if not found then
-    return (select e.id from rowlock.enqueue(kind, payload, queue, priority) e);
+  values (queue, kind, payload, priority, v_now, v_now)
+  returning j.id, (select q.no from rowlock.queue q where q.name = queue and pg_column_size(payload) <= q.max_payload_bytes / 4)
+    into v_id, v_no;
+  if v_no is null then
+    v_no := rowlock.vet(queue, kind, payload, priority);
   end if;
   if rowlock.is_armed(v_no, v_now) then
     perform rowlock.ring(v_no, queue, v_now, v_now);

@@ -1,11 +1,12 @@
 //! The batcher: single enqueues that are under way at the same time travel in one statement and share its commit.
 //!
-//! It sets no timer for more to come. A job that finds nothing under way goes at once, and so does one that finds only a lone job under way.
+//! It sets no timer for more to come. A job that finds nothing under way goes at once, by its caller's own task, and so does one that finds only a lone job under way.
 //! Who finds a few under way together waits for them: a commit costs the same for one job and for a hundred. And those who were answered together
 //! are about to come again, so the first of them lets the others catch up, for microseconds. So batches size themselves, and a lone enqueue pays nothing.
 
 use std::collections::HashMap;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -39,11 +40,30 @@ struct Request {
     reply: oneshot::Sender<Result<Enqueued>>,
 }
 
-/// Gathers enqueues into batches. Its task starts with the first one.
+/// Gathers enqueues into batches. Its task starts with the first one that finds another under way.
 pub(crate) struct Batcher {
     pool: Pool,
     schema: Schema,
     sender: Mutex<Option<mpsc::Sender<Request>>>,
+    /// How many wait for their answer.
+    waiting: AtomicUsize,
+}
+
+/// One who waits for an answer, until dropped.
+struct Waits<'a>(&'a AtomicUsize);
+
+impl<'a> Waits<'a> {
+    /// With how many there were before.
+    fn begin(waiting: &'a AtomicUsize) -> (Self, usize) {
+        let before = waiting.fetch_add(1, Relaxed);
+        (Self(waiting), before)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
 }
 
 impl Batcher {
@@ -52,6 +72,7 @@ impl Batcher {
             pool,
             schema,
             sender: Mutex::default(),
+            waiting: AtomicUsize::new(0),
         }
     }
 
@@ -69,6 +90,23 @@ impl Batcher {
     }
 
     pub(crate) async fn enqueue(&self, job: NewJob) -> Result<Enqueued> {
+        let (_waits, others) = Waits::begin(&self.waiting);
+        // What may wait for a lock, on a unique key, must not: if its caller gives up, its connection would go back while it still waits.
+        if others == 0 && job.is_plain() {
+            self.alone(&job).await
+        } else {
+            self.together(job).await
+        }
+    }
+
+    /// By the caller's own task: one more on the way would cost as much as all else that the client does.
+    async fn alone(&self, job: &NewJob) -> Result<Enqueued> {
+        let connection = self.pool.get().await?;
+        let mut answers = send(&connection, &self.schema, &[job]).await?;
+        Ok(answers.swap_remove(0))
+    }
+
+    async fn together(&self, job: NewJob) -> Result<Enqueued> {
         let closed = || Error::Closed {
             doing: DOING.into(),
         };
@@ -261,6 +299,25 @@ mod tests {
 
     fn waits(room: &Room) -> bool {
         *room != Room::Now
+    }
+
+    /// Else nobody would be taken for the first any more.
+    #[test]
+    fn who_gave_up_waits_no_more() {
+        let waiting = AtomicUsize::new(0);
+        let (first, before) = Waits::begin(&waiting);
+        assert_eq!(before, 0);
+        let gave_up = async {
+            let (_waits, before) = Waits::begin(&waiting);
+            assert_eq!(before, 1);
+            std::future::pending::<()>().await;
+        };
+        let mut gave_up = Box::pin(gave_up);
+        assert!(futures_util::FutureExt::now_or_never(gave_up.as_mut()).is_none());
+        assert_eq!(waiting.load(Relaxed), 2);
+        drop(gave_up);
+        drop(first);
+        assert_eq!(Waits::begin(&waiting).1, 0);
     }
 
     #[tokio::test]

@@ -201,6 +201,51 @@ async fn enqueue_plain_makes_the_queue_and_takes_large_payloads() {
     );
 }
 
+/// Whether it is too large for its queue is found out behind the insert.
+#[tokio::test]
+async fn a_payload_that_is_too_large_for_its_queue_leaves_nothing_behind() {
+    let own = installed().await;
+    let pg = &own.pg;
+    run(
+        pg,
+        "select rowlock.set_queue('small', '{\"max_payload_bytes\": 2000}')",
+    )
+    .await;
+    // Of these lengths: just right, just too long, and so long that it is measured before.
+    let payload = |bytes: usize| format!("jsonb_build_object('a', repeat('x', {}))", bytes - 9);
+    for bytes in [2000, 2001, 100_000] {
+        for sql in [
+            format!(
+                "select rowlock.enqueue_plain('small', 'k', {}, 0)",
+                payload(bytes)
+            ),
+            format!(
+                "select id from rowlock.enqueue('k', {}, 'small')",
+                payload(bytes)
+            ),
+            format!(
+                "select id from rowlock.enqueue('k', {}, 'small', tags => '{{t}}')",
+                payload(bytes)
+            ),
+        ] {
+            run(pg, "truncate rowlock.job").await;
+            if bytes == 2000 {
+                run(pg, &sql).await;
+            } else {
+                assert_eq!(
+                    refused(pg, &sql).await,
+                    format!(
+                        "22023 rowlock: payload '{bytes} bytes' is too large: this queue takes at most 2000 bytes"
+                    ),
+                    "{sql}"
+                );
+            }
+            let stored = number(pg, "select count(*) from rowlock.job").await;
+            assert_eq!(stored, i64::from(bytes == 2000), "{sql}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_large_payload_does_not_hide_a_bad_neighbour() {
     let own = installed().await;

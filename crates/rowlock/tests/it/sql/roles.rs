@@ -280,6 +280,7 @@ async fn a_hostile_search_path_redirects_nothing() {
     let role = format!("{}_role", own.db.name());
     for sql in [
         "select rowlock.enqueue('k', unique_key => 'u')",
+        "select rowlock.enqueue('k'), rowlock.enqueue_plain('default', 'k', '{}', 0)",
         "select rowlock.enqueue_many('[{\"kind\": \"k\"}, {\"kind\": \"k\", \"tags\": [\"t\"]}]')",
         "select rowlock.arm('{default}', 1000)",
         "select rowlock.enqueue_batch('default', '{k}', array['{}'::jsonb])",
