@@ -3,7 +3,7 @@
 -- Habits of all functions here:
 --   * security definer with a pinned search_path: a role needs EXECUTE and nothing else (see 13_roles.sql).
 --   * arguments and results are built-in types, so every driver can call them unprepared, also through a pooler.
---   * a bad value is refused with SQLSTATE 22023 and a message that names the value and the rule, before anything changes.
+--   * a bad value is refused with SQLSTATE 22023 and a message that names the value and the rule, and has changed nothing.
 
 -- Every decision about time uses the database's clock through this one function, never a worker's. The test kit replaces
 -- it to move time. It is inlined, so it costs nothing.

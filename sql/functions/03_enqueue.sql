@@ -364,7 +364,7 @@ declare
   v_options jsonb;
 begin
   if rowlock.is_sound(queue, kind, payload, priority) is not true then
-    perform rowlock.vet(queue, kind, payload, priority);
+    v_no := rowlock.vet(queue, kind, payload, priority);
   end if;
   if num_nonnulls(run_at, delay) > 0 then
     if run_at is not null and delay is not null then
@@ -384,13 +384,13 @@ begin
   if num_nonnulls(max_attempts, timeout, expires_at, tags, metadata, unique_key, backoff, trace) = 0 then
     insert into rowlock.job as j (queue, kind, payload, priority, created_at, run_at)
     values (queue, kind, payload, priority, v_now, run_at)
-    returning j.id, false, (select q.no from rowlock.queue q where q.name = queue and pg_column_size(payload) <= q.max_payload_bytes / 4)
+    returning j.id, false, coalesce(v_no, (select q.no from rowlock.queue q where q.name = queue and pg_column_size(payload) <= q.max_payload_bytes / 4))
       into id, duplicate, v_no;
     if v_no is null then
       v_no := rowlock.vet(queue, kind, payload, priority);
     end if;
   else
-    v_no := rowlock.vet(queue, kind, payload, priority);
+    v_no := coalesce(v_no, rowlock.vet(queue, kind, payload, priority));
     v_options := jsonb_strip_nulls(jsonb_build_object('max_attempts', max_attempts,
       'timeout_ms', (extract(epoch from timeout) * 1000)::bigint, 'expires_at', expires_at, 'tags', to_jsonb(tags),
       'unique_key', unique_key, 'on_conflict', on_conflict, 'backoff', backoff, 'trace', trace))
@@ -405,7 +405,7 @@ begin
 end $$;
 
 -- One job without options, due now, as most are: what the library calls for it. Each statement of a function costs about as much as
--- writing the row, and each table that it looks into half as much, so there is one statement, and it looks the queue up once: behind the insert, which is undone
+-- writing the row, and each table that it looks into a quarter of that, so there is one statement, and it looks the queue up once: behind the insert, which is undone
 -- if the payload turns out to be too large for this queue. (A payload is suspected for its size before it is measured: check_payload.)
 create or replace function rowlock.enqueue_plain(queue text, kind text, payload jsonb, priority integer) returns bigint
   language plpgsql volatile security definer
@@ -418,11 +418,11 @@ declare
   v_no  integer;
 begin
   if rowlock.is_sound(queue, kind, payload, priority) is not true then
-    perform rowlock.vet(queue, kind, payload, priority);
+    v_no := rowlock.vet(queue, kind, payload, priority);
   end if;
   insert into rowlock.job as j (queue, kind, payload, priority, created_at, run_at)
   values (queue, kind, payload, priority, v_now, v_now)
-  returning j.id, (select q.no from rowlock.queue q where q.name = queue and pg_column_size(payload) <= q.max_payload_bytes / 4)
+  returning j.id, coalesce(v_no, (select q.no from rowlock.queue q where q.name = queue and pg_column_size(payload) <= q.max_payload_bytes / 4))
     into v_id, v_no;
   if v_no is null then
     v_no := rowlock.vet(queue, kind, payload, priority);

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -47,6 +47,8 @@ pub(crate) struct Batcher {
     sender: Mutex<Option<mpsc::Sender<Request>>>,
     /// How many wait for their answer.
     waiting: AtomicUsize,
+    /// How many travelled together the last time that any did.
+    last: Arc<AtomicUsize>,
 }
 
 /// One who waits for an answer, until dropped.
@@ -73,6 +75,7 @@ impl Batcher {
             schema,
             sender: Mutex::default(),
             waiting: AtomicUsize::new(0),
+            last: Arc::default(),
         }
     }
 
@@ -83,7 +86,8 @@ impl Batcher {
             Some(sender) if !sender.is_closed() => sender.clone(),
             _ => {
                 let (new, receiver) = mpsc::channel(4 * BATCH_JOBS_MAX);
-                tokio::spawn(gather(self.pool.clone(), self.schema.clone(), receiver));
+                let (pool, schema) = (self.pool.clone(), self.schema.clone());
+                tokio::spawn(gather(pool, schema, receiver, self.last.clone()));
                 sender.insert(new).clone()
             }
         }
@@ -91,8 +95,8 @@ impl Batcher {
 
     pub(crate) async fn enqueue(&self, job: NewJob) -> Result<Enqueued> {
         let (_waits, others) = Waits::begin(&self.waiting);
-        // What may wait for a lock, on a unique key, must not: if its caller gives up, its connection would go back while it still waits.
-        if others == 0 && job.is_plain() {
+        // Those who were answered together come again together.
+        if others == 0 && self.last.load(Relaxed) <= 1 {
             self.alone(&job).await
         } else {
             self.together(job).await
@@ -119,7 +123,12 @@ impl Batcher {
     }
 }
 
-async fn gather(pool: Pool, schema: Schema, mut requests: mpsc::Receiver<Request>) {
+async fn gather(
+    pool: Pool,
+    schema: Schema,
+    mut requests: mpsc::Receiver<Request>,
+    last_jobs: Arc<AtomicUsize>,
+) {
     // Enqueues that wait for locks must not take all connections from everything else.
     let half = pool.connections_max().div_ceil(2);
     let mut under_way = UnderWay::new(half.clamp(TOGETHER_MAX, UNDER_WAY_MAX));
@@ -142,6 +151,7 @@ async fn gather(pool: Pool, schema: Schema, mut requests: mpsc::Receiver<Request
             batch.push(next);
         }
         last = batch.len();
+        last_jobs.store(last, Relaxed);
         let (pool, schema) = (pool.clone(), schema.clone());
         under_way.start(last, async move { flush(&pool, &schema, batch).await });
     }

@@ -37,9 +37,9 @@ impl managed::Manager for Opener {
         connection: &mut Connection,
         _: &Metrics,
     ) -> RecycleResult<ConnectError> {
-        // A caller that was dropped in the middle may have left a transaction open; closing the connection is the one sure
-        // way to end it.
-        if connection.is_closed() || connection.in_transaction() {
+        // A caller that was dropped in the middle may have left a transaction open, or a statement that waits for a lock or for a network that is
+        // gone; closing the connection is the one sure way out.
+        if connection.is_closed() || connection.is_abandoned() {
             return Err(RecycleError::message("closed"));
         }
         Ok(())

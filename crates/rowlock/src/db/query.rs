@@ -23,6 +23,17 @@ impl Connection {
         sql: &str,
         params: &[Param<'_>],
     ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        self.unanswered.store(true, Relaxed);
+        let result = self.rows_somehow(sql, params).await;
+        self.unanswered.store(false, Relaxed);
+        result
+    }
+
+    async fn rows_somehow(
+        &self,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
         if !self.direct {
             return self.client.query_typed(sql, params).await;
         }
@@ -98,8 +109,9 @@ impl Connection {
         }
     }
 
-    pub(super) fn in_transaction(&self) -> bool {
-        self.in_transaction.load(Relaxed)
+    /// Whether somebody has left it in the middle of something: who has it next would be in that transaction, or wait for that statement first.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.in_transaction.load(Relaxed) || self.unanswered.load(Relaxed)
     }
 }
 

@@ -54,6 +54,8 @@ pub(crate) struct Connection {
     pub(super) prepared: Mutex<HashMap<Box<str>, Statement>>,
     /// Whether a transaction was begun and not ended.
     pub(super) in_transaction: AtomicBool,
+    /// Whether whoever waits for the answer of a statement is still to get it, or has gone.
+    pub(super) unanswered: AtomicBool,
     driver: Driver,
 }
 

@@ -241,6 +241,7 @@ impl Search<'_> {
             server: server.to_owned(),
             prepared: Default::default(),
             in_transaction: Default::default(),
+            unanswered: Default::default(),
             driver: opened.driver,
         })
     }

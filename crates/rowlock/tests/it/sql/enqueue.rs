@@ -158,6 +158,10 @@ async fn enqueue_plain_refuses_what_enqueue_refuses() {
         all_refused(
             &own.pg,
             &[
+                ("enqueue_plain('', 'k', '{}', 0)", "22023 rowlock: queue '' is empty: it needs 1 to 200 bytes"),
+                ("enqueue_plain(E'a\\nb', 'k', '{}', 0)", "22023 rowlock: queue 'a?b' has a control character: only printable text is allowed"),
+                ("enqueue_plain(repeat('q', 201), 'k', '{}', 0)", "22023 rowlock: queue 'qqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqq' has 201 bytes: at most 200 are allowed"),
+                ("enqueue_plain('q', repeat('k', 201), '{}', 0)", "22023 rowlock: kind 'kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk' has 201 bytes: at most 200 are allowed"),
                 ("enqueue_plain('q', '', '{}', 0)", "22023 rowlock: kind '' is empty: it needs 1 to 200 bytes"),
                 ("enqueue_plain('q', null, '{}', 0)", "22023 rowlock: kind 'null' is empty: it needs 1 to 200 bytes"),
                 ("enqueue_plain('q', E'a\\nb', '{}', 0)", "22023 rowlock: kind 'a?b' has a control character: only printable text is allowed"),

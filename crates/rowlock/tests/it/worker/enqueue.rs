@@ -99,6 +99,41 @@ async fn who_waits_for_a_lock_holds_nobody_up() {
     }
 }
 
+/// A connection that was given back in the middle of a statement kept whoever had it next waiting for the end of that.
+#[tokio::test]
+async fn who_gives_up_keeps_nobody_waiting() {
+    let bench = Bench::new().await;
+    let client = Client::builder()
+        .connections(2)
+        .connect(bench.db.url())
+        .await
+        .unwrap();
+    client.enqueue_new(note(0)).await.unwrap();
+    let mut other = bench.db.connect().await.unwrap();
+    let tx = other.transaction().await.unwrap();
+    tx.batch_execute("lock table rowlock.job in exclusive mode")
+        .await
+        .unwrap();
+    let sender = client.clone();
+    let waits = tokio::spawn(async move { sender.enqueue_new(note(1)).await });
+    let blocked = "select count(*)::text from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    bench.until(SOON, "it waits for a lock", blocked, "1").await;
+    waits.abort();
+    assert!(waits.await.unwrap_err().is_cancelled());
+    // It came back to the pool first, so it would be the first to be taken.
+    within(SOON, "another call is answered", client.check())
+        .await
+        .unwrap();
+    tx.rollback().await.unwrap();
+    within(
+        SOON,
+        "another job is enqueued",
+        client.enqueue_new(note(2)).into_future(),
+    )
+    .await
+    .unwrap();
+}
+
 #[tokio::test]
 async fn a_lost_connection_is_a_clean_error_and_the_next_one_works() {
     let bench = Bench::new().await;
