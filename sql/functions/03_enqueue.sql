@@ -6,15 +6,21 @@ create or replace function rowlock.check_payload(payload jsonb, max_bytes intege
   language plpgsql immutable
   set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_bytes integer;
 begin
   if payload is null or jsonb_typeof(payload) <> 'object' then
     perform rowlock.refuse('payload', coalesce(jsonb_typeof(payload), 'null'), 'is not a JSON object');
   end if;
-  -- The limit is on the text, which is what people can count; its exact length is only worked out when the stored form
-  -- (never less than about a third of it) is large enough for the question to arise.
-  if pg_column_size(payload) > max_bytes / 4 and octet_length(payload::text) > max_bytes then
-    perform rowlock.refuse('payload', format('%s bytes', octet_length(payload::text)),
-      format('is too large: this queue takes at most %s bytes', max_bytes));
+  -- The limit is on the text, which is what people can count and what a worker gets. The stored form says nothing of it: it may be compressed, and
+  -- 1e131071 is a digit there.
+  begin
+    v_bytes := octet_length(payload::text);
+  exception when program_limit_exceeded then
+    perform rowlock.refuse('payload', 'over a gigabyte', format('is too large: this queue takes at most %s bytes', max_bytes));
+  end;
+  if v_bytes > max_bytes then
+    perform rowlock.refuse('payload', format('%s bytes', v_bytes), format('is too large: this queue takes at most %s bytes', max_bytes));
   end if;
 end $$;
 
@@ -96,12 +102,13 @@ begin
   end if;
 end $$;
 
--- Whether one look is enough to see that a job breaks no rule of all queues and is not large; if not, it is worth asking which (vet). It is inlined
--- (so it has no SET clause).
+-- Whether one look is enough to see that a job breaks no rule of all queues and is not large; if not, it is worth asking which (vet). The text of a payload
+-- is looked at only if what is stored is not large either: what is stored in 64 kB has less than a gigabyte of it. It is inlined (so it has no SET clause).
 create or replace function rowlock.is_sound(queue text, kind text, payload jsonb, priority integer) returns boolean
   language sql stable
   return queue <> '' and octet_length(queue) <= 200 and kind <> '' and octet_length(kind) <= 200 and kind !~ '[[:cntrl:]]'
-    and priority between -4 and 4 and jsonb_typeof(payload) = 'object' and pg_column_size(payload) <= 65536;
+    and priority between -4 and 4 and jsonb_typeof(payload) = 'object' and pg_column_size(payload) <= 65536
+    and octet_length(payload::text) <= 65536;
 
 -- Refuses a job that breaks a rule, and says which. Makes the queue, if there is none of this name, and gives its number.
 create or replace function rowlock.vet(queue text, kind text, payload jsonb, priority integer) returns integer
@@ -171,7 +178,8 @@ begin
   end if;
 end $$;
 
--- The whole of enqueueing, for jobs of one queue given as parallel arrays: what the library calls. All but the first three
+-- The whole of enqueueing, for jobs of one queue given as parallel arrays: what the library calls. A payload is measured only if much is stored; who does not know
+-- what is in it, where a number of eight characters may stand for a hundred thousand digits, calls enqueue or enqueue_many. All but the first three
 -- may be null, and so may their elements; of run_at and delay_ms the first that is there counts. Answers in the order of the
 -- input.
 create or replace function rowlock.enqueue_batch(
@@ -384,7 +392,7 @@ begin
   if num_nonnulls(max_attempts, timeout, expires_at, tags, metadata, unique_key, backoff, trace) = 0 then
     insert into rowlock.job as j (queue, kind, payload, priority, created_at, run_at)
     values (queue, kind, payload, priority, v_now, run_at)
-    returning j.id, false, coalesce(v_no, (select q.no from rowlock.queue q where q.name = queue and pg_column_size(payload) <= q.max_payload_bytes / 4))
+    returning j.id, false, coalesce(v_no, (select q.no from rowlock.queue q where q.name = queue and q.max_payload_bytes >= 65536))
       into id, duplicate, v_no;
     if v_no is null then
       v_no := rowlock.vet(queue, kind, payload, priority);
@@ -406,7 +414,7 @@ end $$;
 
 -- One job without options, due now, as most are: what the library calls for it. Each statement of a function costs about as much as
 -- writing the row, and each table that it looks into a quarter of that, so there is one statement, and it looks the queue up once: behind the insert, which is undone
--- if the payload turns out to be too large for this queue. (A payload is suspected for its size before it is measured: check_payload.)
+-- if the payload turns out to be too large for this queue. (A queue that takes what is_sound lets through has no more to say.)
 create or replace function rowlock.enqueue_plain(queue text, kind text, payload jsonb, priority integer) returns bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -422,7 +430,7 @@ begin
   end if;
   insert into rowlock.job as j (queue, kind, payload, priority, created_at, run_at)
   values (queue, kind, payload, priority, v_now, v_now)
-  returning j.id, coalesce(v_no, (select q.no from rowlock.queue q where q.name = queue and pg_column_size(payload) <= q.max_payload_bytes / 4))
+  returning j.id, coalesce(v_no, (select q.no from rowlock.queue q where q.name = queue and q.max_payload_bytes >= 65536))
     into v_id, v_no;
   if v_no is null then
     v_no := rowlock.vet(queue, kind, payload, priority);
@@ -446,6 +454,8 @@ declare
   v_bad     jsonb;
   v_bad_key text;
   v_each    record;
+  v_is_large boolean;
+  v_max     integer;
 begin
   if jobs is null or jsonb_typeof(jobs) <> 'array' then
     perform rowlock.refuse('jobs', coalesce(jsonb_typeof(jobs), 'null'), 'is not a JSON list of objects');
@@ -470,6 +480,8 @@ begin
      from jsonb_array_elements(jobs) e
     where e -> 'delay_ms' <> 'null' or e -> 'priority' <> 'null';
 
+  -- enqueue_batch goes by what is stored, which says little of what is given back (check_payload).
+  v_is_large := pg_column_size(jobs) > 65536 or octet_length(jobs::text) > 65536;
   for v_each in
     select coalesce(e ->> 'queue', 'default') as queue, array_agg(i::integer order by i) as ns,
            array_agg(e ->> 'kind' order by i) as kinds,
@@ -480,6 +492,10 @@ begin
       from jsonb_array_elements(jobs) with ordinality as l (e, i)
      group by 1 order by 1
   loop
+    if v_is_large then
+      v_max := (rowlock.ensure_queue(v_each.queue)).max_payload_bytes;
+      perform rowlock.check_payload(p, v_max) from unnest(v_each.payloads) p where pg_column_size(p) > 65536 or octet_length(p::text) > v_max;
+    end if;
     return query
       select v_each.ns[b.i], b.id, b.duplicate
         from rowlock.enqueue_batch(v_each.queue, v_each.kinds, v_each.payloads, v_each.priorities, v_each.run_ats, null,

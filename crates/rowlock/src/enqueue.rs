@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::job::{Due, Enqueued, JobId, NewJob, job_option_methods, whole_ms};
 use crate::schema::Schema;
 use crate::tx::Transaction;
+use crate::validate;
 
 pub(crate) const DOING: &str = "enqueue";
 
@@ -22,6 +23,8 @@ pub(crate) const BATCH_JOBS_MAX: usize = 500;
 const SQL_ONE: &str = "select rowlock.enqueue_plain($1, $2, $3, $4)";
 /// …and any others of one queue.
 const SQL: &str = "select id, duplicate from rowlock.enqueue_batch($1, $2, $3, $4, $5, $6, $7)";
+/// …and where each has to be measured.
+const SQL_LIST: &str = "select id, duplicate from rowlock.enqueue_many($1::text::jsonb) order by n";
 /// In the caller's transaction, where nothing may stay prepared: one plain job…
 const SQL_ONE_IN_TX: &str =
     "select rowlock.enqueue_plain($1, $2, $3::jsonb, $4::integer)::text, 'false'";
@@ -180,8 +183,7 @@ impl<'a, T: Transaction, A: Send + 'a> IntoFuture for EnqueueInTx<'a, T, A> {
                         self.tx.query_text(&sql, &values.map(Some)).await
                     }
                     chunk => {
-                        let jobs: Vec<String> = chunk.iter().map(NewJob::whole_json).collect();
-                        let list = format!("[{}]", jobs.join(","));
+                        let list = json_list(chunk.iter());
                         let sql = self.schema.sql(SQL_IN_TX);
                         self.tx.query_text(&sql, &[Some(&list)]).await
                     }
@@ -239,6 +241,10 @@ pub(crate) async fn send(
             return send_plain(connection, schema, job).await;
         }
     }
+    // The arrays of a batch go by what is stored.
+    if jobs.iter().any(|j| validate::is_inflated(j.payload.get())) {
+        return send_as_list(connection, schema, jobs).await;
+    }
     let kinds: Vec<&str> = jobs.iter().map(|j| &*j.kind).collect();
     let payloads: Vec<RawJson<'_>> = jobs.iter().map(|j| RawJson(j.payload.get())).collect();
     let priorities: Option<Vec<i32>> = jobs
@@ -290,13 +296,35 @@ pub(crate) async fn send(
         )
         .await
         .map_err(|e| Error::database(DOING, schema.as_str(), e))?;
-    Ok(rows
-        .iter()
-        .map(|r| Enqueued {
-            id: JobId(r.get(0)),
-            duplicate: r.get(1),
-        })
-        .collect())
+    Ok(rows.iter().map(enqueued).collect())
+}
+
+async fn send_as_list(
+    connection: &Connection,
+    schema: &Schema,
+    jobs: &[&NewJob],
+) -> Result<Vec<Enqueued>> {
+    let rows = connection
+        .rows(
+            &schema.sql(SQL_LIST),
+            &[(&json_list(jobs.iter().copied()), Type::TEXT)],
+        )
+        .await
+        .map_err(|e| Error::database(DOING, schema.as_str(), e))?;
+    Ok(rows.iter().map(enqueued).collect())
+}
+
+fn json_list<'a>(jobs: impl Iterator<Item = &'a NewJob>) -> String {
+    let jobs: Vec<String> = jobs.map(NewJob::whole_json).collect();
+    format!("[{}]", jobs.join(","))
+}
+
+/// Of `id, duplicate`.
+fn enqueued(row: &tokio_postgres::Row) -> Enqueued {
+    Enqueued {
+        id: JobId(row.get(0)),
+        duplicate: row.get(1),
+    }
 }
 
 async fn send_plain(

@@ -167,17 +167,66 @@ pub(crate) fn json_object(what: &'static str, text: &str, max_bytes: usize) -> R
     no_nul(what, text)
 }
 
-/// That a text is within a limit.
-pub(crate) fn size(what: &'static str, text: &str, max_bytes: usize) -> Result<(), Invalid> {
-    if text.len() <= max_bytes {
+/// That JSON is within a limit, as Postgres gives it back.
+pub(crate) fn size(what: &'static str, json: &str, max_bytes: usize) -> Result<(), Invalid> {
+    // Most is so small that not even a number at every place of it could make it too large.
+    if json.len().saturating_mul(WRITTEN_OUT_MAX) <= max_bytes {
+        return Ok(());
+    }
+    let bytes = written_out(json);
+    if bytes <= max_bytes {
         return Ok(());
     }
     let rule = format!("is too large: at most {max_bytes} bytes are allowed here");
-    Err(Invalid::new(
-        what,
-        format_args!("{} bytes", text.len()),
-        rule,
-    ))
+    Err(Invalid::new(what, format_args!("{bytes} bytes"), rule))
+}
+
+/// Whether JSON is far longer when its numbers are written out, so that what is stored of it says nothing of that.
+pub(crate) fn is_inflated(json: &str) -> bool {
+    json.len().saturating_mul(WRITTEN_OUT_MAX) > INFLATED
+        && written_out(json) > json.len().saturating_add(INFLATED)
+}
+
+/// What the database may be off by at the most, in bytes.
+const INFLATED: usize = 64 * 1024;
+
+/// By how much a text grows at most when its numbers are written out: `1e131071`, the largest that Postgres takes, in as many digits, is 16,385 times as long.
+const WRITTEN_OUT_MAX: usize = 20_000;
+
+/// How many bytes of text this JSON is, or a few less, when its numbers are written out: Postgres keeps `1e9` as 1000000000. Ten thousand numbers of
+/// eight characters can be more than it is able to give back, and so more than any claim of that job.
+fn written_out(json: &str) -> usize {
+    let bytes = json.as_bytes();
+    let (mut extra, mut at) = (0usize, 0);
+    while let Some(&byte) = bytes.get(at) {
+        at += 1;
+        match byte {
+            b'"' => at = end_of_string(bytes, at),
+            // `true` and `false` have no digit before it.
+            b'e' | b'E' if at >= 2 && bytes[at - 2].is_ascii_digit() => {
+                let exponent = &json[at..];
+                let digits = exponent.trim_start_matches(['+', '-']);
+                let digits = &digits[..digits.bytes().take_while(u8::is_ascii_digit).count()];
+                // What is no number any more is more than Postgres takes, too.
+                extra = extra.saturating_add(digits.parse().unwrap_or(usize::MAX));
+            }
+            _ => {}
+        }
+    }
+    bytes.len().saturating_add(extra)
+}
+
+/// The place behind a string that begins before this one.
+fn end_of_string(json: &[u8], mut at: usize) -> usize {
+    while let Some(&byte) = json.get(at) {
+        at += 1;
+        match byte {
+            b'"' => return at,
+            b'\\' => at += 1,
+            _ => {}
+        }
+    }
+    at
 }
 
 /// Refuses the escape `\u0000`, which JSON allows and Postgres does not.
@@ -257,7 +306,36 @@ mod tests {
         }
     }
 
+    #[test]
+    fn numbers_count_as_they_are_written_out() {
+        for (json, extra) in [
+            (r#"{"n":1e9}"#, 9),
+            (r#"{"n":[1.5E+20,-2e-7]}"#, 27),
+            (r#"{"1e9":"2e9\\\"3e9","yes":true,"no":false,"e":7}"#, 0),
+            (r#"{"s":"\\\\","n":1e9}"#, 9),
+        ] {
+            assert_eq!(written_out(json), json.len() + extra, "{json}");
+        }
+        let bomb = format!(r#"{{"n":[{}1]}}"#, "1e131071,".repeat(9_000));
+        let refused = size("payload", &bomb, 256 * 1024 * 1024).unwrap_err();
+        assert_eq!(refused.what, "payload");
+        assert!(size("payload", r#"{"n":1e99999999999999999999}"#, 100_000).is_err());
+    }
+
+    #[test]
+    fn what_is_not_looked_through_is_small_enough_whatever_is_in_it() {
+        let worst = "1e131071";
+        assert!(written_out(worst) <= worst.len() * WRITTEN_OUT_MAX);
+    }
+
     proptest! {
+        /// Strings hold what they like.
+        #[test]
+        fn what_looks_like_a_number_in_a_string_is_none(s in "[0-9eE+\"\\\\-]{0,20}") {
+            let json = serde_json::json!({ (&s): s }).to_string();
+            prop_assert_eq!(written_out(&json), json.len());
+        }
+
         /// Whatever serde writes with a NUL in it is refused, and nothing else is.
         #[test]
         fn nul_is_refused_exactly_when_it_is_there(s in "[\\x00\\\\u0a\"]{0,12}") {

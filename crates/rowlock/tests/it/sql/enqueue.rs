@@ -250,6 +250,47 @@ async fn a_payload_that_is_too_large_for_its_queue_leaves_nothing_behind() {
     }
 }
 
+/// The limit is on what a worker gets. Such jobs came in, and if there was more than a gigabyte of one, no claim of it could be answered.
+#[tokio::test]
+async fn a_payload_that_is_small_only_where_it_is_stored_is_refused() {
+    let own = installed().await;
+    let pg = &own.pg;
+    run(
+        pg,
+        "create temporary table payload (what text, it jsonb); \
+         insert into payload select 'compressed', jsonb_build_object('a', repeat('x', 1100000)); \
+         insert into payload select 'numbers', jsonb_build_object('a', (select jsonb_agg(1e131071::numeric) from generate_series(1, 9)))",
+    )
+    .await;
+    for (what, bytes) in [("compressed", 1_100_009), ("numbers", 1_179_673)] {
+        let stored = number(
+            pg,
+            &format!("select pg_column_size(it) from payload where what = '{what}'"),
+        )
+        .await;
+        assert!(stored < 60_000, "{stored}");
+        for call in [
+            "enqueue('k', it)",
+            "enqueue('k', it, tags => '{t}')",
+            "enqueue_plain('q', 'k', it, 0)",
+            "enqueue_many(jsonb_build_array('{\"kind\": \"k\"}'::jsonb, jsonb_build_object('kind', 'k', 'payload', it)))",
+        ] {
+            assert_eq!(
+                refused(
+                    pg,
+                    &format!("select rowlock.{call} from payload where what = '{what}'")
+                )
+                .await,
+                format!(
+                    "22023 rowlock: payload '{bytes} bytes' is too large: this queue takes at most 1048576 bytes"
+                ),
+                "{call}"
+            );
+        }
+    }
+    assert_eq!(number(pg, "select count(*) from rowlock.job").await, 0);
+}
+
 #[tokio::test]
 async fn a_large_payload_does_not_hide_a_bad_neighbour() {
     let own = installed().await;

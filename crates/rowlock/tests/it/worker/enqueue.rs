@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 use rowlock::{Client, Error, NewJob};
 use rowlock_testkit::FaultProxy;
 use serde_json::json;
+use serde_json::value::RawValue;
 
 use super::kit::{Bench, SOON, note, notes, within};
 
@@ -57,6 +58,45 @@ async fn a_bad_one_fails_alone() {
         }
     }
     assert_eq!(bench.counts().await.0, 58);
+}
+
+/// Of nine numbers of eight characters there is a megabyte of text.
+#[tokio::test]
+async fn numbers_count_as_they_are_written_out_on_every_way_in() {
+    let bench = Bench::new().await;
+    let payload = format!(r#"{{"n":[{}0]}}"#, "1e131071,".repeat(9));
+    let large = || NewJob::new("note", &RawValue::from_string(payload.clone()).unwrap()).unwrap();
+    let client = &bench.client;
+    let mut connection = bench.db.connect().await.unwrap();
+    let mut tx = connection.transaction().await.unwrap();
+    for (how, answer) in [
+        ("alone", client.enqueue_new(large()).await.map(drop)),
+        (
+            "with options",
+            client.enqueue_new(large().tag("t")).await.map(drop),
+        ),
+        (
+            "with others",
+            client.enqueue_all(vec![note(1), large()]).await.map(drop),
+        ),
+        ("in bulk", client.bulk([note(1), large()]).await.map(drop)),
+        (
+            "in a transaction",
+            client.enqueue_new(large()).in_tx(&mut tx).await.map(drop),
+        ),
+    ] {
+        match answer {
+            Err(Error::Invalid(e)) => assert!(
+                e.what == "payload" && e.rule.contains("too large"),
+                "{how}: {e}"
+            ),
+            other => panic!("{how}: {other:?}"),
+        }
+    }
+    assert_eq!(bench.counts().await.0, 0);
+    // Those of a float are fine.
+    let float = NewJob::new("note", &json!({"n": f64::MAX})).unwrap();
+    client.enqueue_all(vec![note(1), float]).await.unwrap();
 }
 
 #[tokio::test]
