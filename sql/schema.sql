@@ -604,7 +604,7 @@ CREATE FUNCTION rowlock.is_over(xid xid) RETURNS boolean
 
 CREATE FUNCTION rowlock.is_sound(queue text, kind text, payload jsonb, priority integer) RETURNS boolean
     LANGUAGE sql STABLE
-    RETURN ((queue <> ''::text) AND (octet_length(queue) <= 200) AND (kind <> ''::text) AND (octet_length(kind) <= 200) AND (kind !~ '[[:cntrl:]]'::text) AND ((priority >= '-4'::integer) AND (priority <= 4)) AND (jsonb_typeof(payload) = 'object'::text) AND (pg_column_size(payload) <= 65536));
+    RETURN ((queue <> ''::text) AND (octet_length(queue) <= 200) AND (kind <> ''::text) AND (octet_length(kind) <= 200) AND (kind !~ '[[:cntrl:]]'::text) AND ((priority >= '-4'::integer) AND (priority <= 4)) AND (jsonb_typeof(payload) = 'object'::text) AND (pg_column_size(payload) <= 65536) AND (octet_length((payload)::text) <= 65536));
 
 CREATE SEQUENCE rowlock.job_id
     START WITH 1

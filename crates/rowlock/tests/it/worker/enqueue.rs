@@ -90,6 +90,10 @@ async fn numbers_count_as_they_are_written_out_on_every_way_in() {
                 e.what == "payload" && e.rule.contains("too large"),
                 "{how}: {e}"
             ),
+            // Of what the caller's driver said.
+            Err(Error::Driver { sqlstate, .. }) if how == "in a transaction" => {
+                assert_eq!(sqlstate.as_deref(), Some("22023"), "{how}");
+            }
             other => panic!("{how}: {other:?}"),
         }
     }
